@@ -1,0 +1,134 @@
+"""The one interface between solvers and everything else.
+
+``fit`` executes a solver and knows no model: it asks for the optimisers, sets the step,
+draws the losses of a round one after another and steps the optimiser that each names.
+Evaluation protocols see :meth:`Solver.predict` and :meth:`Solver.score` only.
+"""
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from raise_model.problem import Batch
+
+Space = Literal["latent", "pixel"]
+Pool = Literal["all", "labelled"]
+
+
+class UnsupportedProtocol(ValueError):
+    """The solver cannot be run under the protocol; tables print ``n/a``."""
+
+
+class Batches(Protocol):
+    """Endless, resumable stream of training problems."""
+
+    def draw(self, pool: Pool, size: int, *, partial: bool = False) -> Batch:
+        """Next ``size`` problems of a pool in shuffled order, each once an epoch.
+
+        ``labelled`` problems carry their labels; problems drawn from ``all`` carry -1.
+        A batch crosses the end of an epoch; with ``partial`` it stops there and is
+        shorter.  A pool smaller than ``size`` is given whole.
+        """
+        ...
+
+    def num_problems(self, pool: Pool) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a solver reads in training besides panels."""
+
+    labels: bool = False
+    candidates: bool = False
+    scenes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """One optimiser step: minimise ``total`` with the optimiser named."""
+
+    optimizer: str
+    total: Float[Tensor, ""]
+    terms: Mapping[str, Float[Tensor, ""]]
+    """Detached parts of the loss, for the training curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A solver's answer for the missing panels; only what the solver produces is set."""
+
+    latents: Float[Tensor, "batch targets latent"] | None = None
+    images: Float[Tensor, "batch targets 1 size size"] | None = None
+    rules: Float[Tensor, "batch concepts rules"] | None = None
+    """Probability of each rule for each concept (prior, from the context alone)."""
+
+
+class Solver(nn.Module, ABC):
+    """A model that completes matrices.  Subclasses are final.
+
+    ``__init__(config, image_size)`` builds all parameters from the global torch
+    generator, which the registry seeds; training and prediction draw from the explicit
+    generator that they are given.
+    """
+
+    Config: ClassVar[type]
+    """Frozen dataclass of everything that changes the solver's numbers."""
+    revision: ClassVar[int]
+    """Raised whenever the golden file of the solver changes."""
+    supports: ClassVar[frozenset[str]]
+    """Protocols and answer spaces, e.g. ``bottom_right``, ``latent``, ``pixel``."""
+    needs: Needs
+
+    @abstractmethod
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Named optimisers over disjoint parameters, newly made."""
+
+    @abstractmethod
+    def set_step(self, step: int, steps: int) -> dict[str, float]:
+        """Set every step-dependent quantity for the step about to be taken.
+
+        Returns the learning rate of each optimiser.  A pure function of ``step``
+        (0-based) and of the budget ``steps``.
+        """
+
+    @abstractmethod
+    def training_steps(self, batches: Batches, generator: torch.Generator) -> Iterator[Loss]:
+        """Yield the losses of one round; each is computed after the one before was stepped.
+
+        A round is the smallest repeating unit (for example four labelled steps and one
+        unlabelled one); it keeps no state between rounds but parameters and buffers.
+        """
+
+    @abstractmethod
+    def predict(
+        self,
+        panels: Float[Tensor, "batch 9 1 size size"],
+        missing: Bool[Tensor, "batch 9"],
+        generator: torch.Generator,
+    ) -> Prediction:
+        """Fill the missing panels (the same number in every problem), which are never read."""
+
+    @abstractmethod
+    def score(
+        self,
+        prediction: Prediction,
+        candidates: Float[Tensor, "batch candidates targets 1 size size"],
+        space: Space,
+    ) -> Float[Tensor, "batch candidates"]:
+        """Agreement of each candidate with the prediction; the highest is chosen.
+
+        :raises UnsupportedProtocol: if the solver has no such space.
+        """
+
+
+
+def config_to_json(config: Any) -> dict[str, Any]:
+    """Every field of a Config dataclass, in the form that a spec holds (tuples as lists)."""
+    return json.loads(json.dumps(dataclasses.asdict(config), allow_nan=False))

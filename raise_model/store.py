@@ -1,0 +1,424 @@
+"""The trial store: finished work, claims on unfinished work, and data sets.
+
+Layout under the root, a folder or ``s3://bucket/prefix``::
+
+    trials/<trial>/spec.json                      created first
+                   claims/0001.json ...           one file an attempt, see Claim
+                   last-<step>.pt + .json         newest checkpoint (see training.checkpoint)
+                   best-<step>.pt + .json         best by validation
+                   curve.parquet, log.txt
+                   done.json                      created last: the training is finished
+                   evaluations/<evaluation>/spec.json, result.json (created last)
+    datasets/dataset=/configuration=/split=/      see data.schema
+
+Two primitives carry everything: ``create`` (fails if the path exists) and ``write``
+(replaces).  Both are whole or not at all on every store: on a local file system the bytes
+go to a temporary file first, which is then linked (create) or renamed (write) within its
+folder; on S3 a PUT is whole by itself, and create is a PUT with ``If-None-Match: *``.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import fsspec
+
+from raise_model.errors import UserError
+from raise_model.specs import EvaluationSpec, TrialSpec
+
+HEARTBEAT_SECONDS = 20.0
+STALE_SECONDS = 300.0
+"""A claim whose counter stood still for so long on the observer's clock may be taken over."""
+
+
+class Held(Exception):
+    """A living owner has the claim."""
+
+
+class ClaimLost(Exception):
+    """Another attempt took the claim over; nothing more may be written under it."""
+
+
+def _local_root(root: str) -> Path | None:
+    """The folder of a local root, None for S3; other schemes are refused."""
+    scheme = urlsplit(root).scheme
+    if scheme in ("", "file"):
+        return Path(root.removeprefix("file://")).expanduser().absolute()
+    if scheme == "s3":
+        return None
+    raise UserError(f"store {root}: {scheme}:// is not supported; use a folder, file:// or s3://")
+
+
+class Store:
+    """Reads and writes whole small files under one root.  Paths are relative, with ``/``."""
+
+    def __init__(self, root: str) -> None:
+        self._folder = _local_root(root)
+        self.root = str(self._folder) if self._folder else root.rstrip("/")
+        self._watch = ClaimWatch()
+
+    @cached_property
+    def filesystem(self) -> fsspec.AbstractFileSystem:
+        """File system of the root, for streaming large files; take paths from :meth:`path`."""
+        if self._folder:
+            return fsspec.filesystem("file")
+        try:
+            # Listings are never cached: another process's claims must be seen at once.
+            return fsspec.filesystem("s3", use_listings_cache=False, skip_instance_cache=True)
+        except ImportError as error:
+            raise UserError(
+                f"store {self.root}: s3:// needs s3fs; install raise-rpm[cluster]"
+            ) from error
+
+    def path(self, path: str = "") -> str:
+        """Absolute form of a path, as :attr:`filesystem` takes it."""
+        return f"{self.root}/{path}".rstrip("/")
+
+    def read(self, path: str) -> bytes:
+        """:raises FileNotFoundError: if there is no such file."""
+        if self._folder:
+            return (self._folder / path).read_bytes()
+        return self.filesystem.cat_file(self.path(path))
+
+    def exists(self, path: str) -> bool:
+        if self._folder:
+            return (self._folder / path).exists()
+        return self.filesystem.exists(self.path(path))
+
+    def list(self, folder: str) -> list[str]:
+        """Names in a folder, sorted; empty where there is none."""
+        if self._folder:
+            try:
+                names = os.listdir(self._folder / folder)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        else:
+            try:
+                found = self.filesystem.ls(self.path(folder), detail=False)
+            except FileNotFoundError:
+                return []
+            names = [name.rstrip("/").rsplit("/", 1)[-1] for name in found]
+        return sorted(name for name in names if not name.startswith(".writing-"))
+
+    def create(self, path: str, data: bytes) -> None:
+        """:raises FileExistsError: if the path exists, which is then left as it is."""
+        if self._folder:
+            target = self._folder / path
+            with self._written(target, data, durable=True) as temporary:
+                os.link(temporary, target)
+            return
+        try:
+            self.filesystem.pipe_file(self.path(path), data, mode="create")
+        except FileExistsError:
+            raise
+        except OSError as error:
+            # S3 answers a lost race with 412 or 409; s3fs passes them on as OSError.
+            if error.errno == errno.EEXIST or "PreconditionFailed" in repr(error.__cause__):
+                raise FileExistsError(path) from error
+            raise
+
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Create or replace.  ``durable`` waits until the disk has it (local stores)."""
+        if self._folder:
+            target = self._folder / path
+            with self._written(target, data, durable=durable) as temporary:
+                os.replace(temporary, target)
+            return
+        self.filesystem.pipe_file(self.path(path), data)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; one that is not there is no error."""
+        if self._folder:
+            (self._folder / path).unlink(missing_ok=True)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            self.filesystem.rm_file(self.path(path))
+
+    def read_json(self, path: str) -> Any:
+        return json.loads(self.read(path))
+
+    def create_json(self, path: str, value: Any) -> None:
+        self.create(path, _to_json(value))
+
+    def write_json(self, path: str, value: Any, *, durable: bool = True) -> None:
+        self.write(path, _to_json(value), durable=durable)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _written(target: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
+        """A temporary file beside ``target`` holding ``data``, gone afterwards."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".writing-", dir=target.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            yield temporary
+            if durable:
+                folder = os.open(target.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def probe(self) -> None:
+        """Write, read and delete a small file.
+
+        :raises UserError: if that fails; it names the root and the reason.
+        """
+        path = f".probe-{uuid.uuid4().hex}"
+        try:
+            self.create(path, b"probe")
+            if self.read(path) != b"probe":
+                raise OSError("what was written is not what was read")
+            self.delete(path)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UserError(
+                f"store {self.root} cannot be written from {socket.gethostname()}: {reason}; "
+                "free space or choose another store"
+            ) from error
+
+    def trial(self, trial: TrialSpec | str) -> "TrialFolder":
+        """Folder of a trial, by spec or by name; it need not exist yet."""
+        name = trial if isinstance(trial, str) else trial.name
+        return TrialFolder(self, name, self._watch)
+
+    def trials(self) -> list["TrialFolder"]:
+        """Every trial of the store, in order of name."""
+        names = self.list("trials")
+        return [self.trial(name) for name in names if self.exists(f"trials/{name}/spec.json")]
+
+
+def _to_json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that can be recognised again, on the machine where it runs."""
+
+    machine: str
+    """Boot and process namespace: within one, process ids mean the same."""
+    pid: int
+    started: int
+    """Start in clock ticks since boot; compared for equality only."""
+
+    @classmethod
+    def current(cls) -> "Process":
+        return cls(machine=_machine(), pid=os.getpid(), started=_start_ticks(os.getpid()) or 0)
+
+    def is_gone(self) -> bool:
+        """True only if that process certainly ended; False on another machine."""
+        return self.machine == _machine() and _start_ticks(self.pid) != self.started
+
+
+def _machine() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        # Without /proc nothing can be said of other processes: a name that no one shares.
+        return uuid.uuid4().hex
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Start time of a process in clock ticks since boot; None if it ended (or is a zombie)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    state, started = fields[0], int(fields[19])
+    return None if state in "ZX" else started
+
+
+class ClaimWatch:
+    """How long each claim has stood still, on this process's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[Any, float]] = {}
+
+    def still_for(self, path: str, state: Any) -> float:
+        """Seconds for which ``state`` has been the same at ``path``, 0 when first seen."""
+        now = time.monotonic()
+        seen, since = self._seen.get(path, (None, now))
+        if seen != state:
+            since = now
+        self._seen[path] = (state, since)
+        return now - since
+
+
+class Claim:
+    """The right to write into a trial's folder.
+
+    Attempts are numbered; ``claims/<attempt>.json`` is made by exclusive create, so of all
+    that want to take over only one can.  The highest attempt owns the trial.  The owner
+    raises the counter in its own file; observers compare counters, never time stamps.
+    """
+
+    def __init__(self, store: Store, folder: str, attempt: int) -> None:
+        self._store = store
+        self._folder = folder
+        self._path = f"{folder}/{attempt:04d}.json"
+        self.attempt = attempt
+        self._value: dict[str, Any] = {
+            "owner": uuid.uuid4().hex,
+            "attempt": attempt,
+            "counter": 0,
+            "released": False,
+            "process": vars(Process.current()),
+        }
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="claim-heartbeat")
+
+    def take(self) -> None:
+        """:raises Held: if another process created the attempt first."""
+        try:
+            self._store.create_json(self._path, self._value)
+        except FileExistsError as error:
+            raise Held(self._path) from error
+        self._thread.start()
+
+    def confirm(self) -> None:
+        """To be called before every write that counts.
+
+        :raises ClaimLost: if another attempt has taken over.
+        """
+        newest = self._store.list(self._folder)[-1:]
+        if newest != [f"{self.attempt:04d}.json"]:
+            raise ClaimLost(f"{self._path}: attempt {newest} has taken over")
+
+    def release(self) -> None:
+        """Let others take over at once."""
+        self._stop.set()
+        self._thread.join()
+        self._value["released"] = True
+        # Not being able to say so (full disk, store away) costs others a wait, no more; the
+        # error that ended the work is the one to be seen.
+        with contextlib.suppress(OSError):
+            self._store.write_json(self._path, self._value)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(HEARTBEAT_SECONDS):
+            self._value["counter"] += 1
+            # A store that is away for a moment must not end the training: if it stays away,
+            # the next checkpoint fails loudly; if it returns, the counter goes on.
+            with contextlib.suppress(OSError):
+                self._store.write_json(self._path, self._value, durable=False)
+
+
+class TrialFolder:
+    """One trial in the store."""
+
+    def __init__(self, store: Store, name: str, watch: ClaimWatch) -> None:
+        self.store = store
+        self.name = name
+        self.path = f"trials/{name}"
+        self._watch = watch
+
+    def file(self, name: str) -> str:
+        """Path of a file of this trial, relative to the store's root."""
+        return f"{self.path}/{name}"
+
+    def spec(self) -> TrialSpec:
+        """:raises FileNotFoundError: if the trial was never begun."""
+        return TrialSpec.from_json(self.store.read_json(self.file("spec.json")))
+
+    def put_spec(self, spec: TrialSpec) -> None:
+        """Write the spec, once; a folder that holds another one is an error."""
+        try:
+            self.store.create_json(self.file("spec.json"), spec.to_json())
+        except FileExistsError:
+            if self.spec().fingerprint != spec.fingerprint:
+                raise UserError(
+                    f"{self.store.path(self.path)} holds another spec than {self.name}; "
+                    "move that folder away"
+                ) from None
+
+    @property
+    def is_done(self) -> bool:
+        return self.store.exists(self.file("done.json"))
+
+    def done(self) -> dict[str, Any]:
+        """What the finished training recorded."""
+        return self.store.read_json(self.file("done.json"))
+
+    def holder(self) -> dict[str, Any] | None:
+        """The newest claim if its owner lives, else None."""
+        names = self.store.list(self.file("claims"))
+        if not names:
+            return None
+        path = self.file(f"claims/{names[-1]}")
+        claim = self.store.read_json(path)
+        if claim["released"] or Process(**claim["process"]).is_gone():
+            return None
+        state = (claim["owner"], claim["counter"])
+        return None if self._watch.still_for(path, state) >= STALE_SECONDS else claim
+
+    @contextlib.contextmanager
+    def claim(self) -> Iterator[Claim]:
+        """Own the trial for the time of the block.
+
+        :raises Held: if a living owner has it.
+        """
+        if (holder := self.holder()) is not None:
+            raise Held(f"{self.name}: attempt {holder['attempt']} is running")
+        names = self.store.list(self.file("claims"))
+        attempt = int(names[-1].removesuffix(".json")) + 1 if names else 1
+        claim = Claim(self.store, self.file("claims"), attempt)
+        claim.take()
+        try:
+            yield claim
+        finally:
+            claim.release()
+
+    def evaluation(self, spec: EvaluationSpec | str) -> "EvaluationFolder":
+        return EvaluationFolder(self, spec if isinstance(spec, str) else spec.name)
+
+    def evaluations(self) -> list["EvaluationFolder"]:
+        """Every finished evaluation, in order of name."""
+        folders = [self.evaluation(name) for name in self.store.list(self.file("evaluations"))]
+        return [folder for folder in folders if folder.is_done]
+
+
+class EvaluationFolder:
+    """One evaluation of one trial."""
+
+    def __init__(self, trial: TrialFolder, name: str) -> None:
+        self.trial = trial
+        self.name = name
+        self._path = trial.file(f"evaluations/{name}")
+
+    @property
+    def is_done(self) -> bool:
+        return self.trial.store.exists(f"{self._path}/result.json")
+
+    def spec(self) -> EvaluationSpec:
+        return EvaluationSpec.from_json(self.trial.store.read_json(f"{self._path}/spec.json"))
+
+    def result(self) -> dict[str, Any]:
+        return self.trial.store.read_json(f"{self._path}/result.json")
+
+    def create_result(self, spec: EvaluationSpec, result: Mapping[str, Any]) -> None:
+        """Write spec and result, the result last; a result that is there stays."""
+        self.trial.store.write_json(f"{self._path}/spec.json", spec.to_json())
+        with contextlib.suppress(FileExistsError):
+            self.trial.store.create_json(f"{self._path}/result.json", dict(result))
