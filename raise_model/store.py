@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -97,7 +97,7 @@ class Store:
             return (self._folder / path).exists()
         return self.filesystem.exists(self.path(path))
 
-    def list(self, folder: str) -> list[str]:
+    def list(self, folder: str) -> Sequence[str]:
         """Names in a folder, sorted; empty where there is none."""
         if self._folder:
             try:
@@ -201,7 +201,7 @@ class Store:
         name = trial if isinstance(trial, str) else trial.name
         return TrialFolder(self, name, self._watch)
 
-    def trials(self) -> list["TrialFolder"]:
+    def trials(self) -> Sequence["TrialFolder"]:
         """Every trial of the store, in order of name."""
         names = self.list("trials")
         return [self.trial(name) for name in names if self.exists(f"trials/{name}/spec.json")]
@@ -393,7 +393,7 @@ class TrialFolder:
     def evaluation(self, spec: EvaluationSpec | str) -> "EvaluationFolder":
         return EvaluationFolder(self, spec if isinstance(spec, str) else spec.name)
 
-    def evaluations(self) -> list["EvaluationFolder"]:
+    def evaluations(self) -> Sequence["EvaluationFolder"]:
         """Every finished evaluation, in order of name."""
         folders = [self.evaluation(name) for name in self.store.list(self.file("evaluations"))]
         return [folder for folder in folders if folder.is_done]

@@ -1,0 +1,127 @@
+"""What a preset trains: the budget, data form and labels of each model's named settings.
+
+``paper`` is the authors' setting, ``lite`` fits one CPU thread in about an hour, ``demo`` in
+minutes, ``smoke`` in seconds (it learns nothing).  Model widths and learning rates are in
+the model's own ``config`` module.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raise_model.errors import UserError
+from raise_model.models import registry
+from raise_model.models.raise_net import config as raise_config
+from raise_model.models.solver import config_to_json
+from raise_model.specs import DataSpec, LabelMap, Precision, Resize, TrialSpec
+
+PRESETS = ("paper", "lite", "demo", "smoke")
+
+LABEL_RATIOS: Mapping[str, float] = {
+    "center": 0.05,
+    "left_right": 0.05,
+    "up_down": 0.05,
+    "out_in_center": 0.05,
+    "out_in_grid": 0.2,
+    "grid_2x2": 1.0,
+    "grid_3x3": 1.0,
+    "out_in_grid_uni": 0.2,
+    "grid_2x2_uni": 0.2,
+    "grid_3x3_uni": 0.2,
+}
+"""Share of labelled training problems in the paper (section 4; appendix E for -Uni)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPreset:
+    """How one model is trained under one preset."""
+
+    config: Any
+    """The model's Config."""
+    steps: int
+    validate_every: int
+    validation_problems: int
+    image_size: int
+    resize: Resize
+    label_map: LabelMap = "official"
+    precision: Precision = "fp32"
+
+
+def _raise_paper(label_ratio: float) -> TrainingPreset:
+    # 10,000 epochs of twelve batches; between 0 and 1, four labelled steps precede each
+    # unlabelled one (authors' code).
+    partly_labelled = 0.0 < label_ratio < 1.0
+    return TrainingPreset(
+        config=raise_config.paper(),
+        steps=600_000 if partly_labelled else 120_000,
+        validate_every=600,
+        validation_problems=2_000,
+        image_size=64,
+        resize="bilinear",
+    )
+
+
+def _raise(preset: str, label_ratio: float) -> TrainingPreset:
+    if preset == "paper":
+        return _raise_paper(label_ratio)
+    small = {"image_size": 32, "resize": "area"}
+    if preset == "lite":
+        return TrainingPreset(
+            config=raise_config.lite(), steps=5_800, validate_every=200,
+            validation_problems=1_000, **small,
+        )  # fmt: skip
+    if preset == "demo":
+        return TrainingPreset(
+            config=raise_config.demo(), steps=1_000, validate_every=100,
+            validation_problems=500, **small,
+        )  # fmt: skip
+    return TrainingPreset(
+        config=raise_config.smoke(), steps=20, validate_every=10,
+        validation_problems=50, **small,
+    )  # fmt: skip
+
+
+def training_preset(model: str, preset: str, label_ratio: float) -> TrainingPreset:
+    """:raises UserError: for an unknown model, an unknown preset, or one the model lacks."""
+    registry.solver_class(model)
+    if preset not in PRESETS:
+        raise UserError(f"unknown preset {preset!r}; known presets: {', '.join(PRESETS)}")
+    if model != "raise":
+        raise UserError(f"model {model} has no preset {preset}; give its spec instead")
+    return _raise(preset, label_ratio)
+
+
+def trial_spec(
+    *,
+    model: str,
+    preset: str,
+    dataset: str,
+    configuration: str,
+    train_digest: str,
+    validation_digest: str,
+    seed: int,
+    label_ratio: float | None = None,
+) -> TrialSpec:
+    """The training of one model under a preset; ``label_ratio`` defaults to the paper's."""
+    ratio = LABEL_RATIOS[configuration] if label_ratio is None else label_ratio
+    setting = training_preset(model, preset, ratio)
+    return TrialSpec(
+        model=model,
+        config=config_to_json(setting.config),
+        revision=registry.solver_class(model).revision,
+        precision=setting.precision,
+        data=DataSpec(
+            dataset=dataset,
+            configuration=configuration,
+            train_digest=train_digest,
+            validation_digest=validation_digest,
+            image_size=setting.image_size,
+            resize=setting.resize,
+            label_map=setting.label_map,
+            label_ratio=ratio,
+        ),
+        seed=seed,
+        steps=setting.steps,
+        validate_every=setting.validate_every,
+        validation_problems=setting.validation_problems,
+    )
