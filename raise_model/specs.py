@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from raise_model.errors import UserError
+
 Precision = Literal["fp32", "bf16"]
 Resize = Literal["bilinear", "area"]
 LabelMap = Literal["official", "merged"]
@@ -52,7 +54,7 @@ class DataSpec:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.label_ratio <= 1.0:
-            raise ValueError(f"label_ratio must lie in [0, 1], not {self.label_ratio}")
+            raise UserError(f"label_ratio must lie in [0, 1], not {self.label_ratio}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class TrialSpec:
     def __post_init__(self) -> None:
         for field in ("steps", "validate_every", "validation_problems"):
             if getattr(self, field) < 1:
-                raise ValueError(f"{field} must be at least 1, not {getattr(self, field)}")
+                raise UserError(f"{field} must be at least 1, not {getattr(self, field)}")
 
     @property
     def fingerprint(self) -> str:

@@ -240,9 +240,9 @@ def test_identity_has_what_changes_numbers_and_survives_json():
         make_spec(revision=2).fingerprint,
         make_spec(steps=8).fingerprint,
     }
-    with pytest.raises(ValueError, match="label_ratio"):
+    with pytest.raises(UserError, match="label_ratio"):
         DataSpec(**{**spec.to_json()["data"], "label_ratio": 1.5})
-    with pytest.raises(ValueError, match="steps"):
+    with pytest.raises(UserError, match="steps"):
         make_spec(steps=0)
 
 

@@ -1,0 +1,181 @@
+"""RAISE with torch alone: ``python -m raise_model generate | train | evaluate | export``.
+
+The same data, specs and store as the flows use, without Ray, Prefect or MLflow: for a bare
+GPU machine.  Progress goes to standard error, the result is one JSON line on standard output.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from raise_model.errors import UserError
+from raise_model.presets import PRESETS, trial_spec
+from raise_model.specs import EvaluationSpec
+from raise_model.store import Held, Store
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _store(arguments: argparse.Namespace) -> Store:
+    store = Store(arguments.store)
+    store.probe()
+    return store
+
+
+def _generate(arguments: argparse.Namespace) -> dict[str, Any]:
+    from raise_model.data.generate import generate
+
+    shown = -1
+
+    def progress(done: int, total: int) -> None:
+        nonlocal shown
+        if (tenth := 10 * done // max(total, 1)) != shown:
+            shown = tenth
+            _say(f"{arguments.dataset}/{arguments.configuration}: {done} of {total} problems")
+
+    manifests = generate(
+        _store(arguments),
+        dataset=arguments.dataset,
+        configuration=arguments.configuration,
+        problems=arguments.problems,
+        workers=arguments.workers,
+        progress=progress,
+    )
+    return {split: manifest.digest for split, manifest in manifests.items()}
+
+
+def _train(arguments: argparse.Namespace) -> dict[str, Any]:
+    from raise_model.data.schema import open_manifest
+    from raise_model.training.trial import run_trial
+
+    store = _store(arguments)
+    digests = {
+        split: open_manifest(store, arguments.dataset, arguments.configuration, split).digest
+        for split in ("train", "val")
+    }
+    spec = trial_spec(
+        model=arguments.model,
+        preset=arguments.preset,
+        dataset=arguments.dataset,
+        configuration=arguments.configuration,
+        train_digest=digests["train"],
+        validation_digest=digests["val"],
+        seed=arguments.seed,
+        label_ratio=arguments.label_ratio,
+    )
+    _say(f"{spec.name}: {spec.steps} steps, log at {store.path(f'trials/{spec.name}/log.txt')}")
+    finished = run_trial(
+        store,
+        spec,
+        device=arguments.device,
+        threads=arguments.threads,
+        cache=arguments.cache,
+        report=lambda row: _say(" ".join(f"{k}={v:.4g}" for k, v in row.items())),
+        minutes=arguments.minutes,
+    )
+    result = {"trial": spec.name, "finished": finished}
+    return result | (store.trial(spec).done() if finished else {})
+
+
+def _evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
+    from raise_model.data.schema import open_manifest
+    from raise_model.evaluation.evaluate import PROTOCOLS, evaluate
+
+    store = _store(arguments)
+    trial = store.trial(arguments.trial)
+    if not store.exists(trial.file("spec.json")):
+        raise UserError(f"no trial {arguments.trial} in {store.root}")
+    configuration = trial.spec().data.configuration
+    dataset = arguments.dataset
+    spec = EvaluationSpec(
+        protocol="bottom_right",
+        options={"space": arguments.space},
+        dataset=dataset,
+        configuration=configuration,
+        split=arguments.split,
+        digest=open_manifest(store, dataset, configuration, arguments.split).digest,
+        rounds=arguments.rounds,
+        seed=0,
+        revision=PROTOCOLS["bottom_right"].revision,
+    )
+    folder = trial.evaluation(spec)
+    if not folder.is_done:
+        result = evaluate(store, trial, spec, device=arguments.device, cache=arguments.cache)
+        folder.create_result(spec, result)
+    result = folder.result()
+    return {"trial": trial.name, "evaluation": spec.name, "accuracy": result["accuracy"]}
+
+
+def _export(arguments: argparse.Namespace) -> dict[str, Any]:
+    from raise_model.store_transfer import export_trials
+
+    names = export_trials(_store(arguments), arguments.folder, weights=arguments.weights)
+    return {"exported": list(names)}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m raise_model", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def add(name: str, run: Callable[[argparse.Namespace], Any], text: str) -> Any:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
+        command.add_argument("--store", required=True, help="folder, file:// or s3:// URI")
+        return command
+
+    home = Path(os.environ.get("RAISE_HOME", ".raise"))
+    device: dict[str, Any] = {"choices": ("auto", "cpu", "cuda"), "default": "auto"}
+
+    command = add("generate", _generate, "make a data set with the project's own generator")
+    command.add_argument("--dataset", default="raven", choices=("raven", "iraven"))
+    command.add_argument("--configuration", required=True)
+    command.add_argument("--problems", type=int, default=10_000)
+    command.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+
+    command = add("train", _train, "train one trial, from its last checkpoint if it has one")
+    command.add_argument("--model", default="raise")
+    command.add_argument("--preset", required=True, choices=PRESETS)
+    command.add_argument("--dataset", default="raven")
+    command.add_argument("--configuration", required=True)
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--label-ratio", type=float, default=None, help="default: the paper's")
+    command.add_argument("--device", **device)
+    command.add_argument("--threads", type=int, default=1)
+    command.add_argument("--minutes", type=float, default=None, help="pause after so many")
+    command.add_argument("--cache", type=Path, default=home / "cache")
+
+    command = add("evaluate", _evaluate, "evaluate a finished trial")
+    command.add_argument("trial", help="name of the trial's folder in the store")
+    command.add_argument("--dataset", default="raven")
+    command.add_argument("--split", default="test", choices=("val", "test"))
+    command.add_argument("--space", default="latent", choices=("latent", "pixel"))
+    command.add_argument("--rounds", type=int, default=1)
+    command.add_argument("--device", **device)
+    command.add_argument("--cache", type=Path, default=home / "cache")
+
+    command = add("export", _export, "write finished trials as small records")
+    command.add_argument("folder", type=Path)
+    command.add_argument("--weights", action="store_true", help="with bf16 weights of one seed")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done or paused, 2 a mistake of the user."""
+    arguments = _parser().parse_args(argv)
+    try:
+        result = arguments.run(arguments)
+    except (UserError, Held) as error:
+        _say(f"error: {error}")
+        return 2
+    print(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
