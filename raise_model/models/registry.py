@@ -25,10 +25,7 @@ _OWN = {"raise": "raise_model.models.raise_net.model:Raise"}
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    own = {
-        name: EntryPoint(name, value, ENTRY_POINT_GROUP)
-        for name, value in _OWN.items()
-    }
+    own = {name: EntryPoint(name, value, ENTRY_POINT_GROUP) for name, value in _OWN.items()}
     others = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     return others | own
 
@@ -44,9 +41,7 @@ def solver_class(name: str) -> type[Solver]:
     try:
         point = _entry_points()[name]
     except KeyError:
-        raise UserError(
-            f"unknown model {name!r}; known models: {', '.join(names())}"
-        ) from None
+        raise UserError(f"unknown model {name!r}; known models: {', '.join(names())}") from None
     module = importlib.import_module(point.module)
     return getattr(module, point.attr)
 

@@ -128,7 +128,6 @@ class Solver(nn.Module, ABC):
         """
 
 
-
 def config_to_json(config: Any) -> dict[str, Any]:
     """Every field of a Config dataclass, in the form that a spec holds (tuples as lists)."""
     return json.loads(json.dumps(dataclasses.asdict(config), allow_nan=False))

@@ -81,9 +81,7 @@ class ProblemStream:
         labels = self._labels[rows]
         if pool == "all":
             labels = torch.full_like(labels, UNLABELLED)
-        return self._problems.batch(
-            rows, self._device, labels=labels, candidates=self._candidates
-        )
+        return self._problems.batch(rows, self._device, labels=labels, candidates=self._candidates)
 
     def num_problems(self, pool: Pool) -> int:
         return len(self._pools[pool].rows)

@@ -36,9 +36,7 @@ def check_precision(precision: Precision, device: torch.device) -> None:
         return
     has = torch.cuda.is_bf16_supported() if device.type == "cuda" else _cpu_has_bf16()
     if not has:
-        raise UserError(
-            f"precision {precision} is not native to {device_name(device)}; use fp32"
-        )
+        raise UserError(f"precision {precision} is not native to {device_name(device)}; use fp32")
 
 
 def device_name(device: torch.device) -> str:

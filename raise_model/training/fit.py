@@ -108,7 +108,7 @@ def _check_finite(loss: Loss, step: int) -> None:
     if not torch.isfinite(loss.total):
         terms = ", ".join(f"{name}={float(value):g}" for name, value in loss.terms.items())
         raise NonFiniteLoss(
-            f"step {step + 1}: the loss of optimiser {loss.optimizer} is {float(loss.total)} "
+            f"step {step + 1}: the loss of optimiser {loss.optimizer} is {loss.total.item()} "
             f"({terms}); lower the learning rate, or look at the data"
         )
 

@@ -61,9 +61,7 @@ def _load_split(store: Store, spec: TrialSpec, split: str, cache: Path) -> Probl
     return problems
 
 
-def _new_state(
-    store: Store, spec: TrialSpec, device: torch.device, cache: Path
-) -> TrainingState:
+def _new_state(store: Store, spec: TrialSpec, device: torch.device, cache: Path) -> TrainingState:
     train = _load_split(store, spec, "train", cache)
     solver = registry.build(spec.model, spec.config, spec.data.image_size, spec.seed).to(device)
     if registry.solver_class(spec.model).revision != spec.revision:
@@ -110,7 +108,9 @@ def _validator(
     return validate
 
 
-def _saver(folder: TrialFolder, claim: Claim, log: TrialLog) -> Callable[[TrainingState, bool], None]:
+def _saver(
+    folder: TrialFolder, claim: Claim, log: TrialLog
+) -> Callable[[TrainingState, bool], None]:
     def save(state: TrainingState, is_best: bool) -> None:
         claim.confirm()
         if is_best:

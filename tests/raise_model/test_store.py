@@ -233,7 +233,9 @@ def test_a_folder_with_another_spec_is_refused(store):
 
 def test_identity_has_what_changes_numbers_and_survives_json():
     spec = make_spec()
-    assert TrialSpec.from_json(json.loads(json.dumps(spec.to_json()))).fingerprint == spec.fingerprint
+    assert (
+        TrialSpec.from_json(json.loads(json.dumps(spec.to_json()))).fingerprint == spec.fingerprint
+    )
     assert spec.fingerprint in {spec.fingerprint} - {
         make_spec(seed=1).fingerprint,
         make_spec(config={"width": 4}).fingerprint,
