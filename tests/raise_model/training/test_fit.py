@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from raise_model.problem import UNLABELLED, Batch
+from raise_model.store import Store
 from raise_model.training import checkpoint
 from raise_model.training.fit import NonFiniteLoss, TrainingState, fit
-from raise_model.store import Store
 
 _path = Path(__file__).parent.parent / "toy_solver.py"
 _spec = importlib.util.spec_from_file_location("toy_solver", _path)
