@@ -169,7 +169,7 @@ def test_run_interrupted_three_times_gives_the_same_bits(tmp_path):
             torch.manual_seed(0)
             state = new_state()
         finished, _ = run(
-            state, steps=20, validate_every=4, pause=lambda: attempts < 4,
+            state, steps=20, validate_every=4, pause=lambda n=attempts: n < 4,
             save=lambda s, b: checkpoint.save(folder, "last", s.step, s.tensors(), s.meta()),
         )  # fmt: skip
         if finished:
