@@ -1,0 +1,71 @@
+"""``python -m raise_model``: the whole way with torch alone, and mistakes."""
+
+import json
+
+import pytest
+
+from raise_model.__main__ import main
+
+
+@pytest.fixture
+def run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RAISE_HOME", str(tmp_path / "home"))
+
+    def run(command, *arguments):
+        status = main([command, "--store", str(tmp_path / "store"), *map(str, arguments)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def test_generate_train_evaluate_export(run, tmp_path):
+    for dataset in ("raven", "iraven"):
+        status, out, _ = run(
+            "generate", "--dataset", dataset, "--configuration", "center", "--problems", 100,
+            "--workers", 1,
+        )  # fmt: skip
+        assert status == 0
+        assert json.loads(out).keys() == {"train", "val", "test"}
+    train = ("train", "--preset", "smoke", "--configuration", "center", "--device", "cpu")
+    status, out, err = run(*train, "--minutes", 0)
+    assert (status, json.loads(out)["finished"]) == (0, False)
+    assert "validation_accuracy=" in err
+    status, out, _ = run(*train)
+    trial = json.loads(out)
+    assert (status, trial["finished"], trial["attempts"]) == (0, True, 2)
+    status, out, _ = run("evaluate", trial["trial"], "--dataset", "iraven", "--device", "cpu")
+    (accuracy,) = json.loads(out)["accuracy"]
+    assert status == 0
+    assert 0 <= accuracy <= 1
+    status, out, _ = run("export", tmp_path / "records", "--weights")
+    assert json.loads(out)["exported"] == [trial["trial"]]
+    assert (tmp_path / "records" / f"{trial['trial']}.bf16.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "--preset", "smoke", "--configuration", "center"), "generate"),
+        (("train", "--preset", "smoke", "--configuration", "centre"), "centre"),
+        (("train", "--model", "rise", "--preset", "smoke", "--configuration", "center"), "rise"),
+        (("evaluate", "nothing"), "no trial nothing"),
+        (("generate", "--configuration", "centre"), "centre"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(run, arguments, message):
+    status, out, err = run(*arguments)
+    assert status == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_label_ratio_out_of_range_is_refused(run):
+    run("generate", "--configuration", "center", "--problems", 20, "--workers", 1)
+    status, _, err = run(
+        "train", "--preset", "smoke", "--configuration", "center", "--label-ratio", 1.5
+    )
+    assert status == 2
+    assert "label_ratio must lie in [0, 1], not 1.5" in err
