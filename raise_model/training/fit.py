@@ -48,6 +48,14 @@ class TrainingState:
     def __post_init__(self) -> None:
         self.optimizers = self.solver.optimizers()
 
+    @property
+    def device(self) -> torch.device:
+        return self.generator.device
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
     def tensors(self) -> dict[str, Any]:
         return {
             "solver": self.solver.state_dict(),
@@ -55,7 +63,7 @@ class TrainingState:
             "generator": self.generator.get_state(),
             # Layers such as dropout draw from torch's global generators.
             "global_generator": torch.get_rng_state(),
-            "cuda_generators": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "cuda_generator": torch.cuda.get_rng_state(self.device) if self.on_gpu else None,
             "batches": self.batches.state_dict(),
         }
 
@@ -74,8 +82,9 @@ class TrainingState:
             optimizer.load_state_dict(tensors["optimizers"][name])
         self.generator.set_state(tensors["generator"])
         torch.set_rng_state(tensors["global_generator"])
-        if len(tensors["cuda_generators"]) == torch.cuda.device_count():
-            torch.cuda.set_rng_state_all(tensors["cuda_generators"])
+        # A run may go on on another kind of device; then only its numbers' bits differ.
+        if self.on_gpu and tensors["cuda_generator"] is not None:
+            torch.cuda.set_rng_state(tensors["cuda_generator"], self.device)
         self.batches.load_state_dict(tensors["batches"])
         self.best_step = meta["best_step"]
         self.best_accuracy = meta["best_accuracy"]
@@ -91,11 +100,10 @@ def _autocast(precision: Precision, device: torch.device) -> contextlib.Abstract
 
 def _losses(state: TrainingState, steps: int, precision: Precision) -> Iterator[Loss]:
     """One round, cut short at the budget; rates and schedules are set before each loss."""
-    device = state.generator.device
     round_losses = state.solver.training_steps(state.batches, state.generator)
     while state.step < steps:
         rates = state.solver.set_step(state.step, steps)
-        with _autocast(precision, device):
+        with _autocast(precision, state.device):
             loss = next(round_losses, None)
         if loss is None:
             return

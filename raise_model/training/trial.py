@@ -174,7 +174,8 @@ def run_trial(
     torch.set_num_threads(threads)
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     folder.put_spec(spec)
-    with folder.claim() as claim, torch.random.fork_rng():
+    gpus = [target] if target.type == "cuda" else []
+    with folder.claim() as claim, torch.random.fork_rng(gpus):
         if folder.is_done:  # finished by another process since the look above
             return True
         log = TrialLog(folder)
