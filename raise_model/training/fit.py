@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
+from raise_model.errors import UserError
 from raise_model.models.solver import Batches, Loss, Solver
 from raise_model.specs import Precision
 
@@ -73,17 +74,25 @@ class TrainingState:
             "best_accuracy": self.best_accuracy,
             "curve": self.curve,
             "seconds": self.seconds,
+            "device": self.device.type,
         }
 
     def restore(self, step: int, tensors: dict[str, Any], meta: dict[str, Any]) -> None:
+        """:raises UserError: if the checkpoint is from another kind of device, whose random
+        generators have other states.
+        """
+        if meta["device"] != self.device.type:
+            raise UserError(
+                f"the checkpoint of step {step} was made on {meta['device']}, this attempt runs on "
+                f"{self.device.type}; choose that device, or delete the trial's last-* files"
+            )
         self.step = step
         self.solver.load_state_dict(tensors["solver"])
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(tensors["optimizers"][name])
         self.generator.set_state(tensors["generator"])
         torch.set_rng_state(tensors["global_generator"])
-        # A run may go on on another kind of device; then only its numbers' bits differ.
-        if self.on_gpu and tensors["cuda_generator"] is not None:
+        if self.on_gpu:
             torch.cuda.set_rng_state(tensors["cuda_generator"], self.device)
         self.batches.load_state_dict(tensors["batches"])
         self.best_step = meta["best_step"]
