@@ -64,20 +64,19 @@ def _raise_paper(label_ratio: float) -> TrainingPreset:
 def _raise(preset: str, label_ratio: float) -> TrainingPreset:
     if preset == "paper":
         return _raise_paper(label_ratio)
-    small = {"image_size": 32, "resize": "area"}
     if preset == "lite":
         return TrainingPreset(
             config=raise_config.lite(), steps=5_800, validate_every=200,
-            validation_problems=1_000, **small,
+            validation_problems=1_000, image_size=32, resize="area",
         )  # fmt: skip
     if preset == "demo":
         return TrainingPreset(
             config=raise_config.demo(), steps=1_000, validate_every=100,
-            validation_problems=500, **small,
+            validation_problems=500, image_size=20, resize="area",
         )  # fmt: skip
     return TrainingPreset(
         config=raise_config.smoke(), steps=20, validate_every=10,
-        validation_problems=50, **small,
+        validation_problems=50, image_size=20, resize="area",
     )  # fmt: skip
 
 

@@ -1,0 +1,118 @@
+"""The numbers printed in the paper, and how ours compare with them.
+
+``published.csv`` has every accuracy of the paper's tables (912 rows, percent).  A cell that
+is in two tables is looked up in the table it was made for.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from io import StringIO
+from typing import Literal
+
+import pandas as pd
+
+PAPER_TEST_PROBLEMS = 2000
+"""Test problems of a configuration: fold 8 and 9 of 10,000."""
+PAPER_TRIALS = 10
+MINIMUM_SEEDS = 3
+"""With fewer seeds an interval says too little to judge by."""
+
+Mark = Literal["inside", "above", "below"]
+
+_DATASETS = {
+    "raven": "RAVEN",
+    "raven_published": "RAVEN",
+    "iraven": "I-RAVEN",
+    "iraven_published": "I-RAVEN",
+}
+_MODELS = {
+    "raise": "RAISE",
+    "transformer": "Transformer",
+    "anp": "ANP",
+    "lgpp": "LGPP",
+    "clap": "CLAP",
+    "prae": "PrAE",
+    "alans": "ALANS",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """One accuracy of the paper, as shares in [0, 1]."""
+
+    accuracy: float
+    std: float | None
+    """Standard deviation over ten trials; printed for arbitrary positions only."""
+
+    @property
+    def error(self) -> float:
+        """Standard error: of ten trials where their deviation is printed, else binomial."""
+        if self.std is not None:
+            return self.std / math.sqrt(PAPER_TRIALS)
+        return math.sqrt(self.accuracy * (1 - self.accuracy) / PAPER_TEST_PROBLEMS)
+
+
+@cache
+def frame() -> pd.DataFrame:
+    """All rows: table, dataset, configuration, model, counts, accuracy and std in percent."""
+    text = files("artifacts").joinpath("published.csv").read_text()
+    return pd.read_csv(StringIO(text))
+
+
+def dataset_label(dataset: str) -> str:
+    """Name of a data set as the paper prints it; our own name where the paper has none."""
+    return _DATASETS.get(dataset, dataset)
+
+
+def model_label(model: str) -> str:
+    """Name of a model as the paper prints it; our own name where the paper has none."""
+    return _MODELS.get(model, model)
+
+
+def bottom_right(
+    *, model: str, dataset: str, configuration: str, label_ratio: float, space: str
+) -> Published | None:
+    """Published accuracy of bottom-right selection, None where the paper has no such cell.
+
+    :param model: our name of the model, ``dataset`` and ``configuration`` likewise.
+    :param space: ``latent`` or ``pixel``; the paper has pixels for RAISE only.
+    """
+    name = _MODELS.get(model)
+    if name is None or dataset not in _DATASETS:
+        return None
+    if space == "pixel":
+        table, name = "answer_selection_strategy", f"{name}-pixel"
+    elif configuration.endswith("_uni"):
+        table = "bottom_right_selection_uni"
+    elif label_ratio == 0:
+        table = "bottom_right_selection_no_labels"
+        name = "RAISE (-aux)" if name == "RAISE" else name
+    else:
+        table = "bottom_right_selection"
+    rows = frame()
+    found = rows[
+        (rows.table == table)
+        & (rows.model == name)
+        & (rows.dataset == _DATASETS[dataset])
+        & (rows.configuration == configuration)
+    ]
+    if found.empty:
+        return None
+    row = found.iloc[0]
+    std = None if math.isnan(row.std_percent) else float(row.std_percent) / 100
+    return Published(accuracy=float(row.accuracy_percent) / 100, std=std)
+
+
+def mark(mean: float, half_width: float, seeds: int, published: Published) -> Mark | None:
+    """Where our mean lies: inside the published value's reach, above or below it.
+
+    The reach is our Student-t interval (``half_width`` each side) widened by the published
+    value's standard error.  None with fewer than :data:`MINIMUM_SEEDS` seeds.
+    """
+    if seeds < MINIMUM_SEEDS:
+        return None
+    if abs(mean - published.accuracy) <= half_width + published.error:
+        return "inside"
+    return "above" if mean > published.accuracy else "below"

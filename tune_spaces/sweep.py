@@ -1,0 +1,261 @@
+"""The sweep: an explicit list of trainings, each once, on whatever the cluster has.
+
+The truth is the store.  Finished trials are never submitted; a trial held by a living owner
+elsewhere is waited for; Tune gets the rest, runs them first in first out, and is asked for
+nothing else: its folder is temporary, its checkpoints are not used, its state is never
+restored.  A driver that was killed is started again and finds what is done.
+
+``reuse_actors`` keeps the *slots*; every trial is trained in a process of its own (see
+:mod:`tune_spaces.trial_process`), which an actor start of several seconds would not make
+any fresher.
+"""
+
+import contextlib
+import logging
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from raise_model.specs import TrialSpec
+from raise_model.store import Store
+from tune_spaces.cluster import Resources, default_cache, resolve_resources
+from tune_spaces.trainable import trainable
+
+MAX_FAILURES = 2
+"""Restarts of one trial whose process died or whose failure may pass."""
+HELD_POLL_SECONDS = 2.0
+
+OnReport = Callable[[str, dict[str, float]], None]
+OnState = Callable[[str, str, str], None]
+"""Called with a trial's name, its new state and one line of detail.
+
+States: ``done`` (found, made here, or made elsewhere), ``running``, ``retrying`` (its process
+died), ``waiting`` (held by another run), ``failed``.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOutcome:
+    """What became of every trial."""
+
+    done: Sequence[str]
+    failed: Mapping[str, str]
+    """Reason in one line, and where the log is."""
+
+
+class _Interrupted(Exception):
+    """A signal came: lets Tune clean up, which it does for exceptions only."""
+
+
+def sweep(
+    store: Store,
+    specs: Sequence[TrialSpec],
+    *,
+    resources: Resources,
+    on_report: OnReport,
+    on_state: OnState,
+    cache: Path | None = None,
+) -> SweepOutcome:
+    """Train every spec that is not finished; needs a connection to a cluster.
+
+    Callbacks run in the driver between two events of Tune and should return at once; an
+    exception of theirs stops the sweep and is raised.  On SIGINT and SIGTERM the trials are
+    stopped first; then the signal goes to whoever handled it before.
+
+    :param cache: folder for derived arrays on every node; default ``RAISE_HOME/cache``.
+    """
+    resources = resolve_resources(resources)
+    progress = _Progress(store, specs, on_report, on_state)
+    request = {
+        "store": store.root,
+        "device": resources.device,
+        "threads": resources.threads,
+        "cache": str(cache or default_cache()),
+    }
+    while unfinished := progress.unfinished():
+        free = [spec for spec in unfinished if store.trial(spec).holder() is None]
+        for spec in unfinished:
+            if spec not in free:
+                progress.set_state(spec.name, "waiting", "another run trains it")
+        if free:
+            _run_tuner(free, request, resources, progress)
+        else:
+            time.sleep(HELD_POLL_SECONDS)
+    return progress.outcome()
+
+
+class _Progress:
+    """State of every trial of one sweep; passes changes on to the caller."""
+
+    def __init__(
+        self, store: Store, specs: Sequence[TrialSpec], on_report: OnReport, on_state: OnState
+    ) -> None:
+        self._store = store
+        self._specs = {spec.name: spec for spec in specs}
+        self._states: dict[str, str] = {}
+        self._failed: dict[str, str] = {}
+        self._on_state = on_state
+        self.report = on_report
+
+    def unfinished(self) -> list[TrialSpec]:
+        """Trials neither done nor failed, in the order given; notes those done elsewhere."""
+        for name in self._specs:
+            if self._states.get(name) not in ("done", "failed") and self._store.trial(name).is_done:
+                waited = self._states.get(name) == "waiting"
+                detail = "finished by another run" if waited else "finished before"
+                self.set_state(name, "done", detail)
+        return [
+            spec
+            for name, spec in self._specs.items()
+            if self._states.get(name) not in ("done", "failed")
+        ]
+
+    def set_state(self, name: str, state: str, detail: str = "") -> None:
+        if self._states.get(name) != state:
+            self._states[name] = state
+            self._on_state(name, state, detail)
+
+    def fail(self, name: str, reason: str) -> None:
+        log = self._store.path(self._store.trial(name).file("log.txt"))
+        self._failed[name] = f"{reason}; log: {log}"
+        self.set_state(name, "failed", self._failed[name])
+
+    def outcome(self) -> SweepOutcome:
+        done = [name for name in self._specs if self._states.get(name) == "done"]
+        return SweepOutcome(done=done, failed=dict(self._failed))
+
+
+class _Watcher(tune.Callback):
+    """Turns Tune's events into the states and rows of a sweep."""
+
+    def __init__(self, progress: _Progress, signals: Sequence[int]) -> None:
+        self._progress = progress
+        self._signals = signals
+        self._names: dict[str, str] = {}
+        self._outcomes: dict[str, tuple[str, str]] = {}
+
+    def _name(self, trial: Any) -> str:
+        if trial.trial_id not in self._names:
+            self._names[trial.trial_id] = TrialSpec.from_json(trial.config["spec"]).name
+        return self._names[trial.trial_id]
+
+    def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
+        if self._signals:
+            raise _Interrupted
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self._outcomes.pop(trial.trial_id, None)
+        self._progress.set_state(self._name(trial), "running")
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        if "outcome" in result:
+            self._outcomes[trial.trial_id] = (result["outcome"], result["reason"])
+        else:
+            self._progress.report(self._name(trial), result["row"])
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        outcome, reason = self._outcomes[trial.trial_id]
+        name = self._name(trial)
+        if outcome == "held":
+            self._progress.set_state(name, "waiting", reason)
+        elif outcome == "refused":
+            self._progress.fail(name, reason)
+        else:
+            self._progress.set_state(name, "done")
+
+    def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self._progress.set_state(self._name(trial), "retrying", self._reason(trial))
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self._progress.fail(self._name(trial), self._reason(trial))
+
+    def _reason(self, trial: Any) -> str:
+        lost = ("failed", "the trial's worker or its machine was lost")
+        return self._outcomes.pop(trial.trial_id, lost)[1]
+
+
+def _run_tuner(
+    specs: Sequence[TrialSpec],
+    request: Mapping[str, Any],
+    resources: Resources,
+    progress: _Progress,
+) -> None:
+    """One Tuner over ``specs``; what became of them is in ``progress`` and in the store."""
+    names = {spec.fingerprint: spec.name for spec in specs}
+
+    def trial_name(trial: Any) -> str:
+        return names[TrialSpec.from_json(trial.config["spec"]).fingerprint]
+
+    with (
+        _signals_kept() as signals,
+        _quiet_tune(),
+        tempfile.TemporaryDirectory(prefix="raise-tune-", ignore_cleanup_errors=True) as folder,
+    ):
+        tune.Tuner(
+            tune.with_resources(trainable, resources.request),
+            param_space={
+                **request,
+                "spec": tune.grid_search([spec.to_json() for spec in specs]),
+            },
+            tune_config=tune.TuneConfig(
+                max_concurrent_trials=resources.max_concurrent or None,
+                reuse_actors=True,
+                trial_name_creator=trial_name,
+                trial_dirname_creator=trial_name,
+            ),
+            run_config=tune.RunConfig(
+                name="sweep",
+                storage_path=folder,
+                verbose=0,
+                callbacks=[_Watcher(progress, signals)],
+                failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+            ),
+        ).fit()
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[Sequence[int]]:
+    """Note SIGINT and SIGTERM instead of acting on them; act once the block has ended.
+
+    Only the main thread can set handlers, and only there do handlers raise.
+    """
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    # Tune sets a handler of its own for SIGUSR1 and leaves it.
+    before = {
+        number: signal.getsignal(number) or signal.SIG_DFL
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    }
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: noted.append(number))
+    try:
+        with contextlib.suppress(_Interrupted):
+            yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if noted:
+            signal.raise_signal(noted[0])
+
+
+@contextlib.contextmanager
+def _quiet_tune() -> Iterator[None]:
+    """Failures reach the caller through the states; Tune's account of them goes nowhere."""
+    logger = logging.getLogger("ray.tune")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,196 @@
+"""A fresh process for every trial, forked from one that has torch imported already.
+
+Starting a Ray worker and importing torch into it takes seconds of processor time for each
+trial, taken from the trials that run beside it.  A Ray actor keeps its slot for many trials
+instead, and owns one *nursery*: a process without Ray that imports :mod:`raise_model` once
+and forks a child for each trial.  The child has nothing of an earlier trial: memory, GPU
+context, random state and file handles are its own, and killing it harms no other trial.
+
+The nursery is single-threaded and never touches a GPU, so that forking it is safe.  It ends
+when the actor's end of the connection closes, and a child ends with its nursery, so that
+nothing outlives a killed actor.
+"""
+
+import importlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Literal
+
+PRELOADED = (
+    "raise_model.training.trial",
+    "raise_model.models.registry",
+    # Imported by torch at the first optimiser step or by the label loss, not before.
+    "torch._dynamo",
+    "scipy.optimize",
+)
+Outcome = Literal["done", "held", "refused", "failed"]
+
+
+class TrialDied(RuntimeError):
+    """The process of a trial ended without a word: killed, or out of memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a trial's process ended."""
+
+    outcome: Outcome
+    reason: str = ""
+    """One line; empty when done."""
+
+
+class Nursery:
+    """The actor's side: starts the nursery process, runs one trial at a time in a child."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = multiprocessing.Pipe()
+        environment = os.environ | {
+            # The actor's import path: Ray extends it beyond PYTHONPATH.
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            # Thread pools that importing starts would make forking unsafe; a trial sets the
+            # number of torch's threads itself.
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        # A working directory that cannot vanish: Tune's own may.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tune_spaces.trial_process", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            cwd="/",
+        )
+        theirs.close()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def run(self, request: Mapping[str, Any]) -> Iterator[dict[str, float] | Ended]:
+        """Rows of the training curve as they come, then one :class:`Ended`.
+
+        :raises TrialDied: if the child or the nursery was killed.
+        """
+        try:
+            self._connection.send(dict(request))
+            while True:
+                message = self._connection.recv()
+                if isinstance(message, int):
+                    raise TrialDied(_describe_exit(message))
+                yield message
+                if isinstance(message, Ended):
+                    return
+        except (EOFError, ConnectionError) as error:
+            raise TrialDied("the trial's parent process was killed") from error
+
+
+def _describe_exit(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "the trial's process was killed (SIGKILL; out of memory?)"
+    if code < 0:
+        return f"the trial's process was killed by signal {-code}"
+    return f"the trial's process ended with status {code} before the training did"
+
+
+def _serve(actor: Connection) -> None:
+    """Fork a child for each request and pass its messages on, until the actor is gone."""
+    for module in PRELOADED:
+        importlib.import_module(module)
+    fork = multiprocessing.get_context("fork")
+    while True:
+        try:
+            request = actor.recv()
+        except (EOFError, ConnectionError):
+            return
+        ours, theirs = fork.Pipe(duplex=False)
+        child = fork.Process(target=_train, args=(theirs, request), daemon=True)
+        child.start()
+        theirs.close()
+        try:
+            ended = _relay(ours, actor)
+        except (EOFError, ConnectionError):
+            child.kill()
+            return
+        # A child that has said how it ended gets a moment to leave; its work is done.
+        child.join(timeout=5 if ended else None)
+        if child.is_alive():
+            child.kill()
+            child.join()
+        ours.close()
+        actor.send(ended if ended else child.exitcode)
+
+
+def _relay(child: Connection, actor: Connection) -> Ended | None:
+    """Pass the child's rows to the actor; its last word, or None if it ended without.
+
+    :raises EOFError: if the actor is gone.
+    """
+    while True:
+        if actor in wait([child, actor]):
+            # The actor says nothing during a trial: readable means closed.
+            actor.recv()
+        try:
+            message = child.recv()
+        except (EOFError, OSError):
+            return None
+        if isinstance(message, Ended):
+            return message
+        actor.send(message)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def _train(connection: Connection, request: Mapping[str, Any]) -> None:
+    """In the child: train and say how it ended."""
+    from raise_model.errors import UserError
+    from raise_model.specs import TrialSpec
+    from raise_model.store import ClaimLost, Held, Store
+    from raise_model.training.fit import NonFiniteLoss
+    from raise_model.training.trial import run_trial
+
+    threading.Thread(target=_end_with_parent, daemon=True, name="end-with-parent").start()
+    try:
+        run_trial(
+            Store(request["store"]),
+            TrialSpec.from_json(request["spec"]),
+            device=request["device"],
+            threads=request["threads"],
+            cache=Path(request["cache"]),
+            report=connection.send,
+        )
+        ended = Ended(outcome="done")
+    except (Held, ClaimLost) as error:
+        ended = Ended(outcome="held", reason=str(error))
+    except (UserError, NonFiniteLoss) as error:
+        # The same again at every attempt: not worth a second one.
+        ended = Ended(outcome="refused", reason=_one_line(error))
+    except Exception as error:
+        # The traceback is in the trial's log; the store or the memory may be back next time.
+        ended = Ended(outcome="failed", reason=_one_line(error))
+    connection.send(ended)
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or "no message"
+    name = type(error).__name__
+    return text if name == "UserError" else f"{name}: {text}"
+
+
+if __name__ == "__main__":
+    # Under its own name, so that what is sent can be read at the other end.
+    from tune_spaces import trial_process
+
+    trial_process._serve(Connection(int(sys.argv[1])))
