@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -28,7 +29,11 @@ RESULT_COLUMNS = (
 )  # fmt: skip
 _CELL = (
     "study_cell", "model", "configuration", "train_dataset", "label_ratio", "label_map",
-    "image_size", "precision", "steps", "protocol", "options", "dataset", "split",
+    "image_size", "precision", "steps", "protocol", "options", "dataset", "split", "evaluation",
+)  # fmt: skip
+_SPREADS = (
+    "seeds", "mean", "std", "t_low", "t_high", "lowest", "problems", "wilson_low", "wilson_high",
+    "rounds", "rounds_std", "rule_accuracy",
 )  # fmt: skip
 
 
@@ -59,7 +64,7 @@ def _row(folder: Any) -> dict[str, Any]:
     evaluation: EvaluationSpec = folder.spec()
     result = folder.result()
     done = folder.trial.done()
-    rounds = pd.Series(result["accuracy"], dtype=float)
+    rounds = np.array(result["accuracy"], dtype=float)
     rule_accuracy = result.get("rule_accuracy")
     return {
         "trial": folder.trial.name,
@@ -80,8 +85,8 @@ def _row(folder: Any) -> dict[str, Any]:
         "evaluation": evaluation.name,
         "problems": int(result["problems"]),
         "rounds": len(rounds),
-        "accuracy": rounds.mean(),
-        "rounds_std": rounds.std(ddof=1),
+        "accuracy": float(rounds.mean()),
+        "rounds_std": float(rounds.std(ddof=1)) if len(rounds) > 1 else math.nan,
         "rule_accuracy": math.nan if rule_accuracy is None else float(rule_accuracy),
         "validation_accuracy": done["validation_accuracy"],
         "best_step": done["best_step"],
@@ -96,40 +101,27 @@ def summarise(frame: pd.DataFrame) -> pd.DataFrame:
     ``t_high`` (NaN for one seed), ``problems``, ``wilson_low``, ``wilson_high``, ``rounds``,
     ``rounds_std``, ``lowest``, ``rule_accuracy``.
     """
-    columns = [*_CELL, *_statistics(pd.Series([0.0]), 1), "problems", "rounds", "rounds_std",
-               "rule_accuracy"]  # fmt: skip
-    rows = []
-    for cell, group in frame.groupby(list(_CELL), sort=False):
-        seeds = group.drop_duplicates("trial")
-        problems = int(seeds["problems"].iloc[0])
-        rows.append(
-            dict(zip(_CELL, cell, strict=True))
-            | _statistics(seeds["accuracy"], problems)
-            | {
-                "problems": problems,
-                "rounds": int(seeds["rounds"].iloc[0]),
-                "rounds_std": seeds["rounds_std"].mean(),
-                "rule_accuracy": seeds["rule_accuracy"].mean(),
-            }
-        )
-    return pd.DataFrame(rows, columns=pd.Index(columns))
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in frame.to_dict("records"):
+        seed = {str(key): value for key, value in row.items()}
+        groups.setdefault(tuple(seed[column] for column in _CELL), []).append(seed)
+    rows = [dict(zip(_CELL, cell, strict=True)) | _spreads(group) for cell, group in groups.items()]
+    return pd.DataFrame(rows, columns=pd.Index([*_CELL, *_SPREADS]))
 
 
-def _statistics(accuracy: pd.Series, problems: int) -> dict[str, float]:
+def _spreads(seeds: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The spreads of one cell, whose rows are its seeds."""
+    accuracy = np.array([seed["accuracy"] for seed in seeds])
     mean = float(accuracy.mean())
-    std = float(accuracy.std(ddof=1))
-    t_low, t_high = t_interval(mean, std, len(accuracy))
-    wilson_low, wilson_high = wilson_interval(mean, problems)
-    return {
-        "seeds": len(accuracy),
-        "mean": mean,
-        "std": std,
-        "t_low": t_low,
-        "t_high": t_high,
-        "wilson_low": wilson_low,
-        "wilson_high": wilson_high,
-        "lowest": float(accuracy.min()),
-    }
+    std = float(accuracy.std(ddof=1)) if len(seeds) > 1 else math.nan
+    problems = int(seeds[0]["problems"])
+    values = (
+        len(seeds), mean, std, *t_interval(mean, std, len(seeds)), float(accuracy.min()),
+        problems, *wilson_interval(mean, problems), int(seeds[0]["rounds"]),
+        float(np.mean([seed["rounds_std"] for seed in seeds])),
+        float(np.mean([seed["rule_accuracy"] for seed in seeds])),
+    )  # fmt: skip
+    return dict(zip(_SPREADS, values, strict=True))
 
 
 def t_interval(mean: float, std: float, seeds: int) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -40,8 +41,8 @@ def evaluation_metrics(spec: EvaluationSpec, result: Mapping[str, Any]) -> dict[
     if spec.split != "test":
         parts.append(spec.split)
     prefix = ".".join(parts)
-    rounds = pd.Series(result["accuracy"], dtype=float)
-    metrics = {f"{prefix}.accuracy": float(rounds.mean())}
+    accuracy = fmean(result["accuracy"])
+    metrics = {f"{prefix}.accuracy": accuracy}
     if result.get("rule_accuracy") is not None:
         metrics[f"{prefix}.rule_accuracy"] = float(result["rule_accuracy"])
     return metrics

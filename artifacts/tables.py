@@ -5,9 +5,10 @@ frame behind them for machines (CSV).  A cell is RAVEN/I-RAVEN accuracy in perce
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from typing import Any
 
 import pandas as pd
 from rich.table import Table
@@ -106,87 +107,88 @@ def results_table(
     :param expected: (trial, evaluation) pairs that were asked for; those that ``results``
         (:func:`artifacts.aggregate.results`) lacks are named as missing.
     """
-    chosen = summary[(summary["protocol"] == "bottom_right") & (summary["split"] == "test")]
-    details = _details(chosen)
+    records = [
+        _with_published(row)
+        for row in _records(summary)
+        if row["protocol"] == "bottom_right" and row["split"] == "test"
+    ]
+    order = {name: place for place, name in enumerate(_LABELS)}
+    records.sort(
+        key=lambda r: (r["model"], r["space"], order.get(r["configuration"], 99), r["dataset"])
+    )
+    columns = [*(c for c in summary.columns if c not in _DROPPED), "space", "published", "mark"]
     return ResultsTable(
         title="Bottom-right selection accuracy (%), RAVEN/I-RAVEN",
-        heading=_heading(chosen, preset),
-        cells=_cells(details),
-        details=details,
-        notes=_notes(details),
+        heading=_heading(records, preset),
+        cells=_cells(records),
+        details=pd.DataFrame(records, columns=pd.Index(columns)),
+        notes=_notes(records),
         missing=_missing(expected, results),
     )
+
+
+_DROPPED = ("protocol", "options", "split", "evaluation")
+_Record = dict[str, Any]
+
+
+def _records(frame: pd.DataFrame) -> list[_Record]:
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
 
 
 def _missing(
     expected: Sequence[tuple[str, EvaluationSpec]], results: pd.DataFrame | None
 ) -> list[str]:
-    found = set()
-    if results is not None:
-        found = set(zip(results["trial"], results["evaluation"], strict=True))
+    records = [] if results is None else _records(results)
+    found = {(row["trial"], row["evaluation"]) for row in records}
     return [f"{t} on {s.dataset}" for t, s in expected if (t, s.name) not in found]
 
 
-def _space(options: str) -> str:
-    return "pixel" if '"pixel"' in options else "latent"
-
-
-def _details(summary: pd.DataFrame) -> pd.DataFrame:
-    """The summary with the published value and the mark of each row, in the table's order."""
-    rows = []
-    for row in summary.to_dict("records"):
-        space = _space(row["options"])
-        paper = published.bottom_right(
-            model=row["model"], dataset=row["dataset"], configuration=row["configuration"],
-            label_ratio=row["label_ratio"], space=space,
-        )  # fmt: skip
-        half_width = row["t_high"] - row["mean"]
-        mark = published.mark(row["mean"], half_width, row["seeds"], paper) if paper else None
-        rows.append(
-            {str(k): v for k, v in row.items() if k not in ("protocol", "options", "split")}
-            | {
-                "space": space,
-                "published": paper.accuracy if paper else math.nan,
-                "mark": mark or "",
-            }
-        )
-    columns = [c for c in summary.columns if c not in ("protocol", "options", "split")]
-    frame = pd.DataFrame(rows, columns=pd.Index([*columns, "space", "published", "mark"]))
-    order = {name: place for place, name in enumerate(_LABELS)}
-    places = frame["configuration"].map(lambda name: order.get(name, len(order)))
-    return (
-        frame.assign(place=places)
-        .sort_values(["model", "space", "place", "dataset"], kind="stable")
-        .drop(columns="place")
-        .reset_index(drop=True)
+def _with_published(row: _Record) -> _Record:
+    """A row of the summary with the published value (NaN if none) and the mark."""
+    space = "pixel" if '"pixel"' in row["options"] else "latent"
+    paper = published.bottom_right(
+        model=row["model"],
+        dataset=row["dataset"],
+        configuration=row["configuration"],
+        label_ratio=row["label_ratio"],
+        space=space,
     )
+    half_width = row["t_high"] - row["mean"]
+    mark = published.mark(row["mean"], half_width, row["seeds"], paper) if paper else None
+    kept = {key: value for key, value in row.items() if key not in _DROPPED}
+    accuracy = paper.accuracy if paper else math.nan
+    return kept | {"space": space, "published": accuracy, "mark": mark or ""}
 
 
-def _row_label(row: pd.Series) -> tuple[str, ...]:
+def _row_label(row: _Record) -> tuple[str, ...]:
     """What makes a row of the table: everything that is not its column or its data set."""
     return (
-        str(row["model"]), str(row["space"]), str(row["label_map"]), str(row["train_dataset"]),
-        f"{row['image_size']}px", str(row["precision"]), f"{row['steps']} steps",
+        row["model"],
+        row["space"],
+        row["label_map"],
+        row["train_dataset"],
+        f"{row['image_size']}px",
+        row["precision"],
+        f"{row['steps']} steps",
         "unlabelled" if row["label_ratio"] == 0 else "labelled",
-    )  # fmt: skip
-
-
-def _cells(details: pd.DataFrame) -> pd.DataFrame:
-    """Rows: a training setting, then the paper's; columns: Average and the configurations."""
-    present = list(dict.fromkeys(details["configuration"]))
-    columns = {name: _LABELS.get(name, name) for name in present}
-    with_average = set(CONFIGURATIONS) <= set(present)
-    header = ["model", *(["Average"] if with_average else []), *columns.values()]
-    rows = []
-    groups = (
-        details.groupby([details.apply(_row_label, axis=1)], sort=False) if len(details) else []
     )
-    for (label,), group in groups:
-        ours: dict[str, str] = {"model": _shown_model(label, labels)}
-        paper: dict[str, str] = {"model": f"{published.model_label(label[0])} (paper)"}
+
+
+def _cells(records: Sequence[_Record]) -> pd.DataFrame:
+    """Rows: a training setting, then the paper's; columns: Average and the configurations."""
+    columns = {str(row["configuration"]): _label(row) for row in records}
+    with_average = set(CONFIGURATIONS) <= set(columns)
+    header = ["model", *(["Average"] if with_average else []), *columns.values()]
+    groups: dict[tuple[str, ...], list[_Record]] = {}
+    for row in records:
+        groups.setdefault(_row_label(row), []).append(row)
+    rows = []
+    for label, group in groups.items():
+        ours = {"model": _shown_model(label, list(groups))}
+        paper = {"model": f"{published.model_label(label[0])} (paper)"}
         for name, column in columns.items():
-            cell = group[group["configuration"] == name]
-            ours[column], paper[column] = _pair(cell, "mean"), _pair(cell, "published")
+            cell = [row for row in group if row["configuration"] == name]
+            ours[column], paper[column] = _pair(cell, _ours), _pair(cell, _papers)
         if with_average:
             ours["Average"] = _average(group, "mean")
             paper["Average"] = _average(group, "published")
@@ -197,59 +199,60 @@ def _cells(details: pd.DataFrame) -> pd.DataFrame:
 def _shown_model(label: Sequence[str], labels: Sequence[Sequence[str]]) -> str:
     """Name of a row; settings are added where the table has several."""
     name = published.model_label(label[0]) + (" (pixel)" if label[1] == "pixel" else "")
-    same = [other for other in labels if other[:2] == tuple(label[:2])]
-    differing = [
-        label[place] for place in range(2, len(label)) if len({other[place] for other in same}) > 1
+    same = [other for other in labels if other[:2] == label[:2]]
+    places = [p for p in range(2, len(label)) if len({other[p] for other in same}) > 1]
+    return " ".join([name, *(label[place] for place in places)])
+
+
+def _sides(rows: Sequence[_Record]) -> list[list[_Record]]:
+    """RAVEN, then I-RAVEN (of whichever source)."""
+    is_iraven = [row["dataset"].startswith("iraven") for row in rows]
+    return [
+        [row for row, other in zip(rows, is_iraven, strict=True) if other == side]
+        for side in (False, True)
     ]
-    return " ".join([name, *differing])
 
 
-def _sides(cell: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows of a cell: RAVEN, then I-RAVEN (of whichever source)."""
-    is_iraven = cell["dataset"].str.startswith("iraven")
-    return [cell[~is_iraven], cell[is_iraven]]
-
-
-def _pair(cell: pd.DataFrame, column: str) -> str:
-    texts = [_number(side, column) for side in _sides(cell)]
+def _joined(texts: Sequence[str]) -> str:
     return MISSING if set(texts) == {MISSING} else "/".join(texts)
 
 
-def _number(side: pd.DataFrame, column: str) -> str:
-    if side.empty or math.isnan(side.iloc[0][column]):
-        return MISSING
-    row = side.iloc[0]
-    text = f"{100 * row[column]:.1f}"
-    if column == "published":
-        return text
+def _pair(cell: Sequence[_Record], text: Callable[[_Record], str]) -> str:
+    return _joined([text(side[0]) if side else MISSING for side in _sides(cell)])
+
+
+def _ours(row: _Record) -> str:
     spread = "" if row["seeds"] < 2 else f"±{100 * row['std']:.1f}"
-    return text + spread + _MARKS.get(row["mark"], "")
+    return f"{100 * row['mean']:.1f}{spread}{_MARKS.get(row['mark'], '')}"
 
 
-def _average(group: pd.DataFrame, column: str) -> str:
+def _papers(row: _Record) -> str:
+    return _percent(row["published"])
+
+
+def _average(group: Sequence[_Record], column: str) -> str:
     """Mean over the seven configurations, where all of them have a value."""
     texts = []
-    for side in _sides(group[group["configuration"].isin(CONFIGURATIONS)]):
-        values = side.drop_duplicates("configuration")[column].dropna()
+    for side in _sides([row for row in group if row["configuration"] in CONFIGURATIONS]):
+        values = {row["configuration"]: row[column] for row in side if not math.isnan(row[column])}
         complete = len(values) == len(CONFIGURATIONS)
-        texts.append(f"{100 * values.mean():.1f}" if complete else MISSING)
-    return MISSING if set(texts) == {MISSING} else "/".join(texts)
+        texts.append(_percent(sum(values.values()) / len(values)) if complete else MISSING)
+    return _joined(texts)
 
 
-def _heading(summary: pd.DataFrame, preset: str) -> list[str]:
+def _heading(records: Sequence[_Record], preset: str) -> list[str]:
+    """What every number of the table rests on."""
+    if not records:
+        return [f"preset {preset}", "no results yet"]
+
     def listed(column: str) -> str:
-        return ", ".join(str(value) for value in dict.fromkeys(summary[column]))
+        return ", ".join(str(value) for value in dict.fromkeys(row[column] for row in records))
 
-    ratios = {
-        _LABELS.get(row["configuration"], row["configuration"]): f"{100 * row['label_ratio']:g}%"
-        for row in summary.to_dict("records")
-    }
+    ratios = {_label(row): f"{100 * row['label_ratio']:g}%" for row in records}
     if len(set(ratios.values())) == 1:
         ratio_text = next(iter(ratios.values()))
     else:
         ratio_text = ", ".join(f"{name} {ratio}" for name, ratio in ratios.items())
-    if summary.empty:
-        return [f"preset {preset}", "no results yet"]
     return [
         f"preset {preset}; {listed('steps')} optimiser steps; panels of "
         f"{listed('image_size')} pixels; precision {listed('precision')}",
@@ -259,56 +262,61 @@ def _heading(summary: pd.DataFrame, preset: str) -> list[str]:
     ]
 
 
-def _notes(details: pd.DataFrame) -> list[str]:
+def _notes(records: Sequence[_Record]) -> list[str]:
     notes = [
         "± is the sample standard deviation over seeds (n - 1); t is Student's 95 % interval "
         "over seeds, Wilson the 95 % interval over the test problems of one seed; rounds are "
         "passes over one checkpoint",
     ]
-    if (details["mark"] != "").any():
+    if any(row["mark"] for row in records):
         notes.append(
             "= the published value is inside our t interval widened by its own standard error "
             "(+ ours is above, - below)"
         )
-    elif not details.empty:
+    else:
         notes.append(
-            f"no marks against the paper with fewer than {published.MINIMUM_SEEDS} seeds "
-            "or without a published value"
+            f"no marks against the paper: they need {published.MINIMUM_SEEDS} seeds and a "
+            "published value"
         )
-    if not details.empty and (details["dataset"] == "iraven_overlapping").any():
+    if any(row["dataset"] == "iraven_overlapping" for row in records):
         notes.append("iraven_overlapping: part of the test contexts was seen in training")
     return notes
 
 
+def _label(row: _Record) -> str:
+    name = str(row["configuration"])
+    return _LABELS.get(name, name)
+
+
+def _percent(value: float) -> str:
+    return MISSING if math.isnan(value) else f"{100 * value:.1f}"
+
+
+def _interval(low: float, high: float) -> str:
+    return MISSING if math.isnan(low) else f"{100 * low:.1f}..{100 * high:.1f}"
+
+
 def _readable(details: pd.DataFrame) -> pd.DataFrame:
     """The details for people: percent, intervals in one cell."""
-
-    def percent(value: float) -> str:
-        return MISSING if math.isnan(value) else f"{100 * value:.1f}"
-
-    def interval(low: float, high: float) -> str:
-        return MISSING if math.isnan(low) else f"{100 * low:.1f}..{100 * high:.1f}"
-
-    rows = [
+    return pd.DataFrame(
         {
             "model": row["model"],
-            "configuration": _LABELS.get(row["configuration"], row["configuration"]),
+            "configuration": _label(row),
             "data": row["dataset"],
             "space": row["space"],
-            "mean": percent(row["mean"]),
-            "std": percent(row["std"]),
-            "t 95%": interval(row["t_low"], row["t_high"]),
-            "Wilson 95%": interval(row["wilson_low"], row["wilson_high"]),
-            "lowest seed": percent(row["lowest"]),
-            "rounds std": percent(row["rounds_std"]),
-            "rules": percent(row["rule_accuracy"]),
+            "mean": _percent(row["mean"]),
+            "std": _percent(row["std"]),
+            "t 95%": _interval(row["t_low"], row["t_high"]),
+            "Wilson 95%": _interval(row["wilson_low"], row["wilson_high"]),
+            "lowest seed": _percent(row["lowest"]),
+            "rounds std": _percent(row["rounds_std"]),
+            "rules": _percent(row["rule_accuracy"]),
             "seeds": str(row["seeds"]),
-            "paper": percent(row["published"]),
+            "paper": _percent(row["published"]),
             "vs paper": row["mark"] or MISSING,
         }
-        for row in details.to_dict("records")
-    ]
-    return pd.DataFrame(rows)
+        for row in _records(details)
+    )
 
 
 def _markdown(frame: pd.DataFrame) -> str:

@@ -14,6 +14,7 @@ and :meth:`Tracker.close`.
 import contextlib
 import functools
 import io
+import math
 import os
 import queue
 import threading
@@ -377,7 +378,7 @@ class Tracker:
 
         self._submit(work)
         try:
-            written = self.flush()
+            written = self.flush(CLOSE_SECONDS)
         finally:
             self._stop.set()
             self._work.put(None)

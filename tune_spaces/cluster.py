@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._raylet import AuthenticationTokenLoader, Config
+from ray import _raylet
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raise_model.errors import UserError
@@ -36,6 +37,8 @@ FREE_BYTES_PER_TRIAL = 64 * 1024**2
 FREE_BYTES_CACHE = 1024**3
 """Derived arrays of the data sets of a sweep."""
 PROBE_SECONDS = 60.0
+
+_dashboard_url = ""
 
 
 def raise_home() -> Path:
@@ -114,8 +117,9 @@ def connect(
 
     :raises UserError: if no cluster answers there, or it refuses the token.
     """
+    global _dashboard_url
     if ray.is_initialized():
-        return _dashboard_url()
+        return _dashboard_url
     _adopt(ray_environment(home or raise_home()))
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -130,13 +134,14 @@ def connect(
         _check_answers(address)
     with _sigterm_kept():
         try:
-            ray.init(address, **options)
-        except (ConnectionError, ray.exceptions.RayError) as error:
+            url = ray.init(address, **options).dashboard_url
+        except (ConnectionError, RayError) as error:
             raise UserError(
                 f"Ray at {address} refuses this process ({' '.join(str(error).split())}); is "
                 f"{os.environ.get('RAY_AUTH_TOKEN_PATH')} that cluster's token?"
             ) from error
-    return _dashboard_url()
+    _dashboard_url = f"http://{url}" if url else ""
+    return _dashboard_url
 
 
 def _adopt(environment: Mapping[str, str]) -> None:
@@ -147,13 +152,9 @@ def _adopt(environment: Mapping[str, str]) -> None:
     """
     for name, value in environment.items():
         os.environ.setdefault(name, value)
-    Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
-
-
-def _dashboard_url() -> str:
-    url = ray._private.worker._global_node.webui_url if ray._private.worker._global_node else ""
-    return f"http://{url}" if url else ""
+    raylet: Any = _raylet
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _check_answers(address: str) -> None:

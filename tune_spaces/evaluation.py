@@ -1,11 +1,12 @@
 """Evaluations as Ray tasks: a protocol over a finished training, once, into the store."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayError, RayTaskError
 
 from raise_model.specs import EvaluationSpec
 from raise_model.store import Store
@@ -47,7 +48,7 @@ def evaluate(
     for pair in pairs:
         if store.trial(pair[0]).evaluation(pair[1]).is_done:
             done.append(pair)
-            on_state(*pair, "done", "finished before")
+            on_state(pair[0], pair[1], "done", "finished before")
         else:
             waiting.append(pair)
     for pair, reason in _results(store, waiting, resources, cache or default_cache()):
@@ -55,11 +56,13 @@ def evaluate(
             failed[f"{pair[0]}/{pair[1].name}"] = reason
         else:
             done.append(pair)
-        on_state(*pair, "failed" if reason else "done", reason)
+        on_state(pair[0], pair[1], "failed" if reason else "done", reason)
     return EvaluationOutcome(done=done, failed=failed)
 
 
-def _results(store: Store, pairs: Sequence[Pair], resources: Resources, cache: Path) -> Any:
+def _results(
+    store: Store, pairs: Sequence[Pair], resources: Resources, cache: Path
+) -> Iterator[tuple[Pair, str]]:
     """Pairs as they end, each with the reason of its failure, empty if it has a result."""
     task = _evaluate.options(
         num_cpus=resources.cpus_per_trial, num_gpus=resources.gpus_per_trial, max_retries=2
@@ -85,12 +88,12 @@ def _results(store: Store, pairs: Sequence[Pair], resources: Resources, cache: P
 def _reason(reference: ray.ObjectRef) -> str:
     try:
         ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
+    except RayTaskError as error:
         cause = error.cause or error
         name = type(cause).__name__
         text = " ".join(str(cause).split())
         return text if name == "UserError" else f"{name}: {text}"
-    except ray.exceptions.RayError as error:
+    except RayError as error:
         return f"the evaluation's process was lost: {' '.join(str(error).split())[:300]}"
     return ""
 

@@ -26,7 +26,6 @@ from raise_model.training.batches import ProblemStream
 from raise_model.training.device import DeviceChoice, check_precision, resolve_device
 from raise_model.training.fit import TrainingState, fit
 
-VALIDATION_BATCH = 250
 Report = Callable[[dict[str, float]], None]
 
 
@@ -94,7 +93,6 @@ def _validator(
             space="latent" if "latent" in solver.supports else "pixel",
             rounds=1,
             seed=spec.seed,
-            batch_size=VALIDATION_BATCH,
             device=device,
             limit=spec.validation_problems,
             label_map=spec.data.label_map,

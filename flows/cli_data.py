@@ -1,0 +1,218 @@
+"""Commands on data, trials and results."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.presets import CONFIGURATIONS
+from raise_model.errors import UserError
+
+if TYPE_CHECKING:
+    from raise_model.store import Store, TrialFolder
+
+POLL_SECONDS = 1.0
+
+store_option = click.option(
+    "--store", "root", default=None, help="Folder or s3:// URI; default: RAISE_HOME/store."
+)
+workers_option = click.option(
+    "--workers", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1),
+    help="Processes at once.",
+)  # fmt: skip
+
+
+def _open(root: str | None) -> "Store":
+    from flows.services import home_folder
+    from raise_model.store import Store
+
+    return Store(root or str(home_folder() / "store"))
+
+
+def _with_bar(title: str, work: Callable[[Callable[[int, int], None]], None]) -> None:
+    """Run ``work`` with a progress bar on standard error."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=None)
+        work(lambda done, total: bar.update(task, completed=done, total=total))
+
+
+@click.command()
+@click.option("--dataset", type=click.Choice(["raven", "iraven"]), default="raven")
+@click.option(
+    "--configuration", "configurations", type=click.Choice(CONFIGURATIONS), multiple=True,
+    default=["center"], show_default=True, help="May be given several times.",
+)  # fmt: skip
+@click.option("--problems", default=10_000, show_default=True, type=click.IntRange(10))
+@workers_option
+@store_option
+def generate(
+    dataset: str, configurations: Sequence[str], problems: int, workers: int, root: str | None
+) -> None:
+    """Make problems with the project's own generator; complete data are not made again."""
+    from raise_model.data.generate import generate as make
+
+    store = _open(root)
+    store.probe()
+    for configuration in configurations:
+
+        def work(report: Callable[[int, int], None], configuration: str = configuration) -> None:
+            manifests = make(
+                store, dataset=dataset, configuration=configuration, problems=problems, seed=None,
+                workers=workers, progress=report,
+            )  # fmt: skip
+            for split, manifest in manifests.items():
+                click.echo(f"{dataset}/{configuration}/{split}: {manifest.digest[:16]}")
+
+        _with_bar(f"{dataset}/{configuration}", work)
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--dataset", type=click.Choice(["raven_published", "iraven_published"]),
+    default="raven_published", show_default=True, help="Which data set the files are of.",
+)  # fmt: skip
+@click.option("--strict", is_flag=True, help="Fail if a file is damaged, missing or unpaired.")
+@workers_option
+@store_option
+def ingest(
+    paths: Sequence[Path], dataset: str, strict: bool, workers: int, root: str | None
+) -> None:
+    """Read published RAVEN or I-RAVEN files; what is damaged is listed and left out."""
+    from raise_model.data.ingest import ingest as read
+
+    store = _open(root)
+    store.probe()
+
+    def work(report: Callable[[int, int], None]) -> None:
+        outcome = read(
+            store, paths, dataset=dataset, strict=strict, workers=workers, progress=report
+        )
+        for path, reason in outcome.rejected:
+            click.echo(f"rejected {path}: {reason}")
+        for place, manifest in outcome.manifests.items():
+            click.echo(f"{'/'.join(place)}: {manifest.problems} problems, {manifest.digest[:16]}")
+
+    _with_bar("reading", work)
+
+
+def parse_parameters(pairs: Sequence[str]) -> dict[str, Any]:
+    """``key=value`` pairs as ``prefect deployment run -p`` reads them: JSON, else text."""
+    parameters: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UserError(f"-p {pair}: write it as name=value")
+        try:
+            parameters[key] = json.loads(value)
+        except ValueError:
+            parameters[key] = value
+    return parameters
+
+
+def find_trial(store: "Store", prefix: str) -> "TrialFolder":
+    """:raises UserError: if no trial, or more than one, has a name that begins so."""
+    found = [name for name in store.list("trials") if name.startswith(prefix)]
+    if not found:
+        raise UserError(f"no trial {prefix} in {store.root}")
+    if len(found) > 1 and prefix not in found:
+        raise UserError(f"{prefix} is short for {len(found)} trials, e.g. {', '.join(found[:3])}")
+    return store.trial(prefix if prefix in found else found[0])
+
+
+@click.command()
+@click.argument("trial")
+@click.option("--lines", default=40, show_default=True, type=click.IntRange(1))
+@click.option("--follow", is_flag=True, help="Go on as the log grows, until the trial is done.")
+@store_option
+def logs(trial: str, lines: int, follow: bool, root: str | None) -> None:
+    """The end of a trial's log; TRIAL may be the beginning of its name."""
+    store = _open(root)
+    folder = find_trial(store, trial)
+    path = folder.file("log.txt")
+    if not store.exists(path) and not follow:
+        raise UserError(f"{folder.name} has no log yet")
+    click.echo(f"{folder.name}: {store.path(path)}", err=True)
+    shown = 0
+    while True:
+        done = folder.is_done
+        text = store.read(path).decode(errors="replace") if store.exists(path) else ""
+        # The first time only the end of it.
+        fresh = text[shown:] if shown else "".join(text.splitlines(keepends=True)[-lines:])
+        click.echo(fresh, nl=False)
+        shown = len(text)
+        if done or not follow:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+@click.command()
+@click.option(
+    "-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE",
+    help="Only what a run with these parameters of the flow asks for.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
+@store_option
+def results(pairs: Sequence[str], as_json: bool, root: str | None) -> None:
+    """The aggregated table from the store."""
+    from flows.tables import print_results
+
+    values = None
+    if pairs:
+        from flows.local_plan import validated
+
+        values = validated(parse_parameters(pairs))
+    print_results(root, values, as_json=as_json)
+
+
+@click.command()
+@store_option
+def sync(root: str | None) -> None:
+    """Rebuild MLflow's runs from the store."""
+    from artifacts.tracking import Tracker
+    from flows.services import Services
+
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or Services().url("mlflow")
+    store = _open(root)
+    with Tracker(uri) as tracker:
+        tracker.reconcile(store)
+        tracker.sync(store)
+    click.echo(f"{uri} has every finished trial of {store.root}")
+
+
+@click.group()
+def store() -> None:
+    """Carry finished trials between stores."""
+
+
+@store.command("export")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--weights", is_flag=True, help="With bf16 weights of one seed of each setting.")
+@store_option
+def store_export(folder: Path, weights: bool, root: str | None) -> None:
+    """Write every finished trial as a small record into FOLDER."""
+    from raise_model.store_transfer import export_trials
+
+    names = export_trials(_open(root), folder, weights=weights)
+    click.echo(f"{len(names)} trials written to {folder}")
+
+
+@store.command("import")
+@click.argument("folder", type=click.Path(path_type=Path))
+@store_option
+def store_import(folder: Path, root: str | None) -> None:
+    """Take the trials of FOLDER into the store; nothing is taken if one contradicts it."""
+    from raise_model.store_transfer import import_trials
+
+    report = import_trials(_open(root), folder)
+    click.echo(f"{len(report.imported)} trials taken, {len(report.present)} were there")
+
+
+COMMANDS: Sequence[click.Command] = (generate, ingest, logs, results, sync, store)

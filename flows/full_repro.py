@@ -1,0 +1,180 @@
+"""The flow ``raise``, deployed as ``raise/full-repro``: data, trainings, evaluations, table.
+
+Every stage reads the store first and does what is missing, so the flow can be killed at any
+moment and started again.  What a user can mend fails the run with one line, in its log and in
+its state, without a traceback.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import ray
+from prefect import flow
+from prefect.logging import get_run_logger
+from prefect.states import Completed, State
+from pydantic import Field
+
+from artifacts.tracking import Tracker
+from flows.evaluate import evaluate
+from flows.ingest import ingest
+from flows.plan import check_hours, make_plan
+from flows.presets import Configuration, DataSource, PresetName, Study
+from flows.progress import Progress
+from flows.report import report
+from flows.services import home_folder
+from flows.studies import Lowered, Request, lower
+from flows.sweep import train
+from raise_model.errors import UserError
+from raise_model.store import Store
+from raise_model.training.device import DeviceChoice
+from tune_spaces.cluster import Resources, connect, preflight, resolve_resources
+
+
+class _OneLine(logging.Filter):
+    """Log records of a user's mistake lose their traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, UserError):
+            record.exc_info = record.exc_text = None
+            record.msg, record.args = f"error: {error}", ()
+        return True
+
+
+def default_store() -> str:
+    """``RAISE_HOME/store``."""
+    return str(home_folder() / "store")
+
+
+def _tracking_uri() -> str:
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri:
+        raise UserError("MLFLOW_TRACKING_URI is not set; start the services by: raise-rpm up")
+    return uri
+
+
+def _resolve_preset(preset: str) -> str:
+    if preset != "auto":
+        return preset
+    return "paper" if ray.cluster_resources().get("GPU", 0) > 0 else "lite"
+
+
+def slots_of_cluster(resources: Resources) -> int:
+    """Trials that fit into the cluster at once."""
+    total = ray.cluster_resources()
+    slots = int(total.get("CPU", 0) // resources.cpus_per_trial)
+    if resources.gpus_per_trial:
+        slots = min(slots, int(total.get("GPU", 0) / resources.gpus_per_trial))
+    return max(1, min(slots, resources.max_concurrent or slots))
+
+
+def _fail_if_incomplete(failed: Sequence[str], total: int) -> None:
+    if failed:
+        raise UserError(
+            f"{len(failed)} of {total} trials and evaluations failed, the first: {failed[0]}; "
+            "the same command again runs only these"
+        )
+
+
+def _stages(
+    store: Store, request: Request, resources: Resources, tracker: Tracker, params: dict[str, Any]
+) -> str:
+    """Run the four stages; returns the run's closing line."""
+    progress = Progress()
+    digests = ingest(store, request, progress)
+    lowered = lower(request, lambda *split: digests[split])
+    swept = train(store, lowered.trials, resources, tracker, progress, params)
+    trained = set(swept.done)
+    pairs = [pair for pair in lowered.evaluations if pair[0] in trained]
+    evaluated = evaluate(store, pairs, resources, progress)
+    table = report(store, lowered, request.preset, tracker, progress)
+    failures = [
+        f"{name}: {why}" for name, why in (*swept.failed.items(), *evaluated.failed.items())
+    ]
+    _fail_if_incomplete(failures, len(lowered.trials) + len(lowered.evaluations))
+    for row in table.to_rows():
+        get_run_logger().info("%s", ", ".join(f"{name} {cell}" for name, cell in row.items()))
+    return f"{len(swept.done)} trials, {len(evaluated.done)} evaluations"
+
+
+def _trials_to_check(request: Request) -> Lowered:
+    """What the preflight needs to know of the trials, before there are data."""
+    return lower(request, lambda *split: "0" * 64)
+
+
+@flow(name="raise")
+def full_repro(
+    preset: Annotated[
+        PresetName,
+        Field(description="Scale. auto: paper if the cluster has GPUs, else lite. demo: minutes."),
+    ] = "auto",
+    studies: Annotated[
+        list[Study], Field(description="Parts of the paper; none: all of the preset.")
+    ] = [],  # noqa: B006
+    models: Annotated[
+        list[str], Field(description="Solvers, e.g. raise; none: all of the preset.")
+    ] = [],  # noqa: B006
+    configurations: Annotated[
+        list[Configuration], Field(description="RAVEN configurations; none: all of the preset.")
+    ] = [],  # noqa: B006
+    trials: Annotated[
+        int, Field(ge=0, le=100, description="Seeds of each training; 0: as many as the preset.")
+    ] = 0,
+    label_ratio: Annotated[
+        float,
+        Field(
+            ge=-1,
+            le=1,
+            description="Share of training problems with rule labels, 0 to 1; -1: the paper's.",
+        ),
+    ] = -1.0,
+    store: Annotated[
+        str, Field(description="Folder or s3:// URI of data and results; empty: RAISE_HOME/store.")
+    ] = "",
+    data: Annotated[
+        DataSource,
+        Field(description="generated, or published: files read by raise-rpm ingest before."),
+    ] = "generated",
+    device: Annotated[
+        DeviceChoice, Field(description="auto: GPUs if the cluster has any.")
+    ] = "auto",
+    cpus_per_trial: Annotated[int, Field(ge=1, description="CPUs, and threads, of a trial.")] = 1,
+    gpus_per_trial: Annotated[
+        float, Field(ge=0, description="GPUs of a trial, e.g. 0.25; 0 on cuda: one.")
+    ] = 0.0,
+    max_concurrent: Annotated[
+        int, Field(ge=0, description="Trials at once; 0: as many as fit.")
+    ] = 0,
+    max_hours: Annotated[
+        float, Field(gt=0, description="A longer plan is refused before it starts.")
+    ] = 24.0,
+) -> State:
+    """Reproduce the paper, or a part of it."""
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        _silence_tracebacks(logging.getLogger(name))
+    connect()
+    request = Request(
+        preset=_resolve_preset(preset), studies=studies, models=models,
+        configurations=configurations, trials=trials, label_ratio=label_ratio, data=data,
+    )  # fmt: skip
+    resources = resolve_resources(
+        Resources(
+            device=device, cpus_per_trial=cpus_per_trial, gpus_per_trial=gpus_per_trial,
+            max_concurrent=max_concurrent,
+        )
+    )  # fmt: skip
+    target = Store(store or default_store())
+    plan = make_plan(request, target, device=resources.device, slots=slots_of_cluster(resources))
+    get_run_logger().info("%s", plan.line())
+    check_hours(plan, request, target, max_hours)
+    preflight(resources, target, _trials_to_check(request).trials)
+    with Tracker(_tracking_uri()) as tracker:
+        params = {"preset": request.preset, "data": data, "device": resources.device}
+        return Completed(message=_stages(target, request, resources, tracker, params))
+
+
+def _silence_tracebacks(logger: logging.Logger) -> None:
+    if not any(isinstance(known, _OneLine) for known in logger.filters):
+        logger.addFilter(_OneLine())

@@ -1,0 +1,85 @@
+"""What a preset runs: which studies, configurations, seeds and data.
+
+How one training of a preset looks (steps, widths, labels) is in :mod:`raise_model.presets`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Study = Literal["main_table", "answer_selection"]
+Configuration = Literal[
+    "center",
+    "left_right",
+    "up_down",
+    "out_in_center",
+    "out_in_grid",
+    "grid_2x2",
+    "grid_3x3",
+    "out_in_grid_uni",
+    "grid_2x2_uni",
+    "grid_3x3_uni",
+]
+PresetName = Literal["auto", "paper", "lite", "demo", "smoke"]
+DataSource = Literal["generated", "published"]
+
+STUDIES: Sequence[Study] = get_args(Study)
+CONFIGURATIONS: Sequence[Configuration] = get_args(Configuration)
+PAPER_CONFIGURATIONS = CONFIGURATIONS[:7]
+"""Those of the paper's main tables."""
+
+DATASETS: Mapping[DataSource, tuple[str, Sequence[str]]] = {
+    "generated": ("raven", ("raven", "iraven")),
+    "published": ("raven_published", ("raven_published", "iraven_published")),
+}
+"""Data set of the training, and those of the tests, by source."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """The scale of a run; every field can be overridden by a parameter of the flow."""
+
+    studies: Sequence[Study]
+    models: Sequence[str]
+    configurations: Sequence[Configuration]
+    seeds: int
+    """Trainings of each cell of a table."""
+    rounds: int
+    """Stochastic passes over each checkpoint."""
+    problems: int
+    """Generated problems of a configuration: six tenths train, two validate, two test."""
+
+
+PRESETS: Mapping[str, Preset] = {
+    "paper": Preset(
+        studies=STUDIES, models=("raise",), configurations=PAPER_CONFIGURATIONS,
+        seeds=10, rounds=10, problems=10_000,
+    ),
+    "lite": Preset(
+        studies=STUDIES, models=("raise",), configurations=PAPER_CONFIGURATIONS,
+        seeds=3, rounds=3, problems=10_000,
+    ),
+    "demo": Preset(
+        studies=("main_table",), models=("raise",), configurations=("center",),
+        seeds=2, rounds=3, problems=10_000,
+    ),
+    "smoke": Preset(
+        studies=STUDIES, models=("raise",), configurations=("center",),
+        seeds=2, rounds=2, problems=100,
+    ),
+}  # fmt: skip
+
+SECONDS_PER_STEP: Mapping[str, Mapping[str, float]] = {
+    "paper": {"cpu": 40.0, "cuda": 0.1},
+    "lite": {"cpu": 0.6, "cuda": 0.05},
+    "demo": {"cpu": 0.5, "cuda": 0.05},
+    "smoke": {"cpu": 0.05, "cuda": 0.05},
+}
+"""Rough cost of an optimiser step of RAISE: one thread of a server CPU, one data-centre GPU."""
+
+TRIAL_SECONDS = 10.0
+"""Of a trial outside its steps: start, reading of data, validations, evaluations."""
+TRIAL_BYTES: Mapping[str, float] = {"paper": 160e6, "lite": 20e6, "demo": 20e6, "smoke": 2e6}
+"""Checkpoints, curve and log of a trial."""
+PROBLEM_BYTES = 12e3
+"""A stored problem and its derived arrays."""

@@ -1,0 +1,201 @@
+"""Flow runs of the deployment: serve it, start a run, follow it, cancel it."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    ArtifactFilterKey,
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    LogFilter,
+    LogFilterFlowRunId,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import FlowRunSort, LogSort
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.states import Cancelled, Cancelling, Crashed, State
+
+from flows.processes import MARK
+from flows.services import home_folder
+from raise_model.errors import UserError
+
+FLOW = "raise"
+DEPLOYMENT = "full-repro"
+FULL_NAME = f"{FLOW}/{DEPLOYMENT}"
+POLL_SECONDS = 1.0
+CANCEL_SECONDS = 90.0
+UNFINISHED = [
+    StateType.SCHEDULED,
+    StateType.PENDING,
+    StateType.RUNNING,
+    StateType.CANCELLING,
+]
+
+_SERVER_WAIT_SECONDS = 180.0
+
+
+def serve() -> None:
+    """Register the deployment and run its flow runs, one at a time, until stopped."""
+    from prefect.deployments.runner import EntrypointType
+    from prefect.runner import Runner
+
+    from flows.full_repro import full_repro
+
+    _wait_for_server()
+    runner = Runner(name=DEPLOYMENT, limit=1, pause_on_shutdown=False)
+    deployment = full_repro.to_deployment(
+        DEPLOYMENT,
+        description="The paper's tables: data, trainings, evaluations, report.",
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )
+    runner.add_deployment(deployment)
+    if MARK in os.environ:
+        # The only runner of an embedded server: whatever still says Running is not.
+        with get_client(sync_client=True) as client:
+            end_lost_runs(client)
+    (home_folder() / "runner.ready").write_text(str(os.getpid()))
+    asyncio.run(runner.start())
+
+
+def _wait_for_server() -> None:
+    deadline = time.monotonic() + _SERVER_WAIT_SECONDS
+    with get_client(sync_client=True) as client:
+        while (error := client.api_healthcheck()) is not None:
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"no Prefect server answers at {client.api_url} ({error}); "
+                    "start one by: raise-rpm up"
+                )
+            time.sleep(0.3)
+
+
+def _deployment_id(client: SyncPrefectClient) -> UUID:
+    try:
+        return client.read_deployment_by_name(FULL_NAME).id
+    except ObjectNotFound as error:
+        raise UserError(
+            f"the Prefect server at {client.api_url} has no deployment {FULL_NAME}; "
+            "serve it by: raise-rpm up"
+        ) from error
+    except httpx.HTTPError as error:
+        raise UserError(
+            f"no Prefect server answers at {client.api_url}; start one by: raise-rpm up"
+        ) from error
+
+
+def unfinished_runs(client: SyncPrefectClient) -> list[FlowRun]:
+    """Runs of the deployment that have not ended, newest first."""
+    return client.read_flow_runs(
+        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[_deployment_id(client)])),
+        flow_run_filter=FlowRunFilter(
+            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=UNFINISHED))
+        ),
+        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+    )
+
+
+def end_lost_runs(client: SyncPrefectClient) -> list[str]:
+    """Runs whose runner was killed never say so themselves; returns their names."""
+    ended = []
+    for run in unfinished_runs(client):
+        if run.state is None or run.state.type == StateType.SCHEDULED:
+            continue
+        message = "its runner was killed; the same parameters again go on where it stopped"
+        state: State = Crashed(message=message)
+        if run.state.type == StateType.CANCELLING:
+            state = Cancelled(message="its runner was killed")
+        client.set_flow_run_state(run.id, state, force=True)
+        ended.append(run.name)
+    return ended
+
+
+def start_run(client: SyncPrefectClient, parameters: Mapping[str, Any]) -> FlowRun:
+    """What ``prefect deployment run raise/full-repro`` does."""
+    try:
+        return client.create_flow_run_from_deployment(
+            _deployment_id(client), parameters=dict(parameters)
+        )
+    except PrefectHTTPStatusError as error:
+        detail = error.response.json().get("detail")
+        raise UserError(str(detail or error)) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """What is new of a flow run."""
+
+    lines: list[str]
+    percent: float | None
+    """Of the run's progress artifact, None before there is one."""
+    state: State | None
+
+
+def follow(client: SyncPrefectClient, run_id: UUID) -> Iterator[Moment]:
+    """New log lines, progress and state, about every second until the run has ended."""
+    seen = 0
+    while True:
+        run = client.read_flow_run(run_id)
+        logs = client.read_logs(
+            LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run_id])),
+            limit=200, offset=seen, sort=LogSort.TIMESTAMP_ASC,
+        )  # fmt: skip
+        seen += len(logs)
+        ended = run.state is not None and run.state.is_final()
+        yield Moment(
+            lines=[log.message for log in logs], percent=_percent(client, run_id), state=run.state
+        )
+        if ended and not logs:
+            return
+        if not logs:
+            time.sleep(POLL_SECONDS)
+
+
+def _percent(client: SyncPrefectClient, run_id: UUID) -> float | None:
+    from flows.progress import ARTIFACT_KEY
+
+    found = client.read_artifacts(
+        artifact_filter=ArtifactFilter(
+            flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]),
+            key=ArtifactFilterKey(any_=[ARTIFACT_KEY]),
+        )
+    )
+    return float(found[0].data) if found and found[0].data is not None else None  # type: ignore[arg-type]
+
+
+def cancel(name: str | None, say: Callable[[str], None]) -> State:
+    """Cancel a run, by name or id, else the newest unfinished one; waits until it has ended.
+
+    :raises UserError: if there is none, or it does not end.
+    """
+    with get_client(sync_client=True) as client:
+        runs = unfinished_runs(client)
+        chosen = [run for run in runs if name in (None, run.name, str(run.id))]
+        if not chosen:
+            wanted = f"named {name} " if name else ""
+            raise UserError(f"no unfinished run {wanted}of {FULL_NAME} at {client.api_url}")
+        run = chosen[0]
+        say(f"cancelling {run.name} ...")
+        client.set_flow_run_state(run.id, Cancelling())
+        deadline = time.monotonic() + CANCEL_SECONDS
+        while True:
+            state = client.read_flow_run(run.id).state
+            if state is not None and state.is_final():
+                return state
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"{run.name} has not ended within {CANCEL_SECONDS:.0f} s; is its runner alive? "
+                    "see: raise-rpm status"
+                )
+            time.sleep(POLL_SECONDS)

@@ -1,0 +1,135 @@
+"""How each embedded service is started: its command and its environment."""
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from flows import processes
+
+RAY_PORT = 6379
+RAY_CLIENT_PORT = 10001
+"""Of Ray's control store and client server; nobody types them: where one is busy, another."""
+OBJECT_STORE_BYTES = 128 * 1024**2
+"""Ray's shared memory: specs and curve rows, no tensors."""
+SOCKET_PATH_BYTES = 40
+"""Longest Ray folder that keeps its socket paths within the system's 107 bytes."""
+
+
+def clean_environment() -> dict[str, str]:
+    """The shell's variables without those that point a service somewhere else."""
+    misleading = (
+        "PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_PROFILE", "RAY_ADDRESS", "RAY_AUTH_TOKEN",
+        "RAY_TMPDIR", "MLFLOW_TRACKING_URI",
+    )  # fmt: skip
+    environment = {name: value for name, value in os.environ.items() if name not in misleading}
+    if paths := environment.get("PYTHONPATH"):
+        # Workers run in other directories.
+        absolute = [os.path.abspath(path) for path in paths.split(os.pathsep) if path]
+        environment["PYTHONPATH"] = os.pathsep.join(absolute)
+    for name in ("NO_PROXY", "no_proxy"):
+        hosts = [host for host in environment.get(name, "").split(",") if host]
+        environment[name] = ",".join([*hosts, "127.0.0.1", "localhost"])
+    return environment
+
+
+def addresses(home: Path, urls: Mapping[str, str]) -> dict[str, str]:
+    """Settings of every part, and addresses of those known."""
+    environment = {
+        "RAISE_HOME": str(home),
+        "DO_NOT_TRACK": "true",
+        "PREFECT_HOME": str(home / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
+        "PREFECT_CLI_PROMPT": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if "prefect" in urls:
+        environment["PREFECT_API_URL"] = urls["prefect"] + "/api"
+    if "mlflow" in urls:
+        environment["MLFLOW_TRACKING_URI"] = urls["mlflow"]
+    return environment
+
+
+def _no_extras(home: Path) -> dict[str, str]:
+    return {}
+
+
+def _ray_extras(home: Path) -> dict[str, str]:
+    from tune_spaces.cluster import ray_environment
+
+    return ray_environment(home)
+
+
+def _runner_extras(home: Path) -> dict[str, str]:
+    port = (home / "ray_port").read_text().strip()
+    return _ray_extras(home) | {"RAY_ADDRESS": f"127.0.0.1:{port}"}
+
+
+def _prefect_command(home: Path, port: int) -> list[str]:
+    server = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    return [sys.executable, "-m", "prefect", "--no-prompt", *server]
+
+
+def _mlflow_command(home: Path, port: int) -> list[str]:
+    folder = home / "mlflow"
+    folder.mkdir(parents=True, exist_ok=True)
+    # Persists in the file: readers no longer block the writer.
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+    return [
+        sys.executable, "-m", "mlflow", "server",
+        "--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}",
+        "--artifacts-destination", str(folder / "artifacts"),
+        "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
+    ]  # fmt: skip
+
+
+def _ray_folder(home: Path) -> Path:
+    """Ray's sockets and logs: under the home where its path is short enough for sockets."""
+    folder = home / "ray"
+    if len(os.fsencode(folder)) <= SOCKET_PATH_BYTES:
+        return folder
+    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
+    return Path(tempfile.gettempdir()) / f"raise-{os.getuid()}-{digest}"
+
+
+def _ray_command(home: Path, port: int) -> list[str]:
+    folder = _ray_folder(home)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    control = processes.free_port(RAY_PORT)
+    (home / "ray_port").write_text(str(control))
+    client = processes.free_port(RAY_CLIENT_PORT)
+    return [
+        sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block",
+        "--node-ip-address=127.0.0.1", f"--port={control}", f"--temp-dir={folder}",
+        "--dashboard-host=127.0.0.1", f"--dashboard-port={port}",
+        f"--ray-client-server-port={client}", "--dashboard-agent-listen-port=0",
+        f"--object-store-memory={OBJECT_STORE_BYTES}",
+        "--disable-usage-stats", "--log-color=false",
+    ]  # fmt: skip
+
+
+def _runner_command(home: Path, port: int) -> list[str]:
+    return [sys.executable, "-m", "flows.cli", "serve"]
+
+
+COMMANDS: Mapping[str, Callable[[Path, int], list[str]]] = {
+    "prefect": _prefect_command,
+    "mlflow": _mlflow_command,
+    "ray": _ray_command,
+    "runner": _runner_command,
+}
+EXTRAS: Mapping[str, Callable[[Path], dict[str, str]]] = {
+    "prefect": _no_extras,
+    "mlflow": _no_extras,
+    "ray": _ray_extras,
+    "runner": _runner_extras,
+}

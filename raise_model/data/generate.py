@@ -1,0 +1,254 @@
+"""The project's own RAVEN and I-RAVEN: deterministic, in parallel, straight to Parquet.
+
+Problem ``i`` of a seed and configuration depends on nothing else: not on the number of
+problems, of workers, or on which others are made.  ``raven`` and ``iraven`` have different
+seeds, so that no context of one is in the other by construction.
+"""
+
+import multiprocessing
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raise_model.data import answer_sets, schema
+from raise_model.data.grammar import CONFIGURATIONS, Component, configuration
+from raise_model.data.render import render_panel
+from raise_model.data.rules import Attribute, apply_rule, sample_rule
+from raise_model.data.schema import Manifest, Problem
+from raise_model.data.splits import SPLITS, split_of
+from raise_model.errors import UserError
+from raise_model.provenance import package_version
+from raise_model.store import Store
+
+SEEDS: Mapping[str, int] = {"raven": 1234, "iraven": 4321}
+"""Standard seed of each generated data set."""
+REVISION = 1
+"""Raised whenever the same seed gives other problems."""
+FILE_PROBLEMS = 512
+"""Problems of one file, written by one worker in one go."""
+_ATTRIBUTES: tuple[Attribute, ...] = ("type", "size", "color")
+
+Progress = Callable[[int, int], None]
+
+
+def _levels(component: Component, attribute: Attribute) -> tuple[int, int]:
+    return {
+        "type": component.type_levels,
+        "size": component.size_levels,
+        "color": component.color_levels,
+    }[attribute]
+
+
+def generated_configurations() -> Sequence[str]:
+    """Configurations that the generator makes: those whose components have one slot each."""
+    return [
+        name
+        for name, made in CONFIGURATIONS.items()
+        if all(len(component.slots) == 1 for component in made.components)
+    ]
+
+
+def make_problem(dataset: str, name: str, seed: int, index: int) -> Problem:
+    """One problem of ``raven`` or ``iraven``."""
+    made = configuration(name)
+    number = list(CONFIGURATIONS).index(name)
+    generator = np.random.default_rng(np.random.SeedSequence([seed, number, index]))
+    rules: list[dict[str, Any]] = []
+    levels: dict[answer_sets.Place, tuple[int, int]] = {}
+    values: dict[answer_sets.Place, np.ndarray] = {}
+    angles, uniformity = [], []
+    for i, component in enumerate(made.components):
+        rules.append(
+            {"component": i, "attribute": "number_position", "rule": "constant", "value": 0}
+        )
+        for attribute in _ATTRIBUTES:
+            levels[i, attribute] = _levels(component, attribute)
+            rule = sample_rule(attribute, levels[i, attribute], generator)
+            values[i, attribute] = apply_rule(rule, levels[i, attribute], generator).ravel()
+            rules.append(
+                {"component": i, "attribute": attribute, "rule": rule.name, "value": rule.value}
+            )
+        angles.append(np.repeat(generator.integers(0, 8, size=3), 3))
+        uniformity.append(int(generator.integers(4)))
+    answer = {place: int(panel[8]) for place, panel in values.items()}
+    draw = answer_sets.raven if dataset == "raven" else answer_sets.iraven
+    offered = draw(answer, levels, generator)
+    order = generator.permutation(8)
+    offered = [offered[i] for i in order]
+
+    panels = [{place: int(panel[i]) for place, panel in values.items()} for i in range(8)]
+    panels += [answer | dict(change) for change in offered]
+    rows = [*range(8), *[8] * 8]
+    entities = [
+        [
+            {
+                "component": i,
+                "slot": 0,
+                **{attribute: panel[i, attribute] for attribute in _ATTRIBUTES},
+                "angle": int(angles[i][row]),
+            }
+            for i in range(len(made.components))
+        ]
+        for panel, row in zip(panels, rows, strict=True)
+    ]
+    layout = [
+        {"component": i, "number": 0, "position": [0], "uniformity": level}
+        for i, level in enumerate(uniformity)
+    ]
+    return Problem(
+        index=index,
+        panels=np.stack([render_panel(made, panel) for panel in entities]),
+        target=int(np.flatnonzero(order == 0)[0]),
+        rules=rules,
+        layouts=[layout] * 16,
+        entities=entities,
+        modified=[sorted(f"{attribute}{i}" for i, attribute in change) for change in offered],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """One file to be written by a worker."""
+
+    root: str
+    dataset: str
+    configuration: str
+    split: str
+    seed: int
+    indices: tuple[int, ...]
+    name: str
+
+
+def _write(file: _File) -> tuple[_File, list[bytes]]:
+    def chunks() -> Iterator[list[Problem]]:
+        for start in range(0, len(file.indices), schema.ROW_GROUP):
+            yield [
+                make_problem(file.dataset, file.configuration, file.seed, index)
+                for index in file.indices[start : start + schema.ROW_GROUP]
+            ]
+
+    path = f"{schema.folder(file.dataset, file.configuration, file.split)}/{file.name}"
+    prefix = f"{file.dataset}/{file.configuration}"
+    return file, schema.write_file(Store(file.root), path, chunks(), prefix)
+
+
+def generate(
+    store: Store,
+    *,
+    dataset: str,
+    configuration: str,
+    problems: int = 10_000,
+    seed: int | None = None,
+    splits: Sequence[str] = SPLITS,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> dict[str, Manifest]:
+    """Make the splits of a data set that are not there yet; return all their manifests.
+
+    :param problems: size of the whole data set, of which 60 % are train and 20 % each val, test.
+    :param seed: None for the data set's standard seed.
+    :param progress: called with problems written and problems to write.
+    :raises UserError: for an unknown data set or configuration, or if a complete split of the
+        same name was made otherwise.
+    """
+    _check(dataset, configuration, problems)
+    recipe = {
+        "generator": "raise-rpm",
+        "revision": REVISION,
+        "seed": SEEDS[dataset] if seed is None else seed,
+        "problems": problems,
+    }
+    manifests, files = {}, []
+    for split in splits:
+        found = schema.find_manifest(store, dataset, configuration, split)
+        if found is None:
+            indices = [i for i in range(problems) if split_of(i) == split]
+            files += _files(store, dataset, configuration, split, recipe["seed"], indices)
+        elif dict(found.recipe) != recipe:
+            raise UserError(
+                f"{store.path(found.folder)} was made by {dict(found.recipe)}, not {recipe}; "
+                "delete that folder, or use another store"
+            )
+        else:
+            manifests[split] = found
+    digests = _write_all(store, files, workers, progress)
+    for split in splits:
+        if split not in manifests:
+            own = [file for file in files if file.split == split]
+            manifest = Manifest(
+                dataset=dataset,
+                configuration=configuration,
+                split=split,
+                problems=sum(len(file.indices) for file in own),
+                digest=schema.combine_digests(d for file in own for d in digests[file.name]),
+                files={file.name: len(file.indices) for file in own},
+                recipe=recipe,
+                version=package_version(),
+            )
+            manifests[split] = schema.create_manifest(store, manifest)
+    return manifests
+
+
+def _check(dataset: str, name: str, problems: int) -> None:
+    if dataset not in SEEDS:
+        raise UserError(f"unknown data set {dataset!r}; the generator makes {', '.join(SEEDS)}")
+    configuration(name)
+    if name not in generated_configurations():
+        made = ", ".join(generated_configurations())
+        raise UserError(f"the generator does not make {name} yet; it makes {made}")
+    if problems < 10:
+        raise UserError(f"problems must be at least 10 (one split each), not {problems}")
+
+
+def _files(
+    store: Store, dataset: str, name: str, split: str, seed: int, indices: Sequence[int]
+) -> list[_File]:
+    """Files of one split, in order of index, under names that no other writer uses."""
+    token = uuid.uuid4().hex[:8]
+    return [
+        _File(
+            root=store.root,
+            dataset=dataset,
+            configuration=name,
+            split=split,
+            seed=seed,
+            indices=tuple(indices[start : start + FILE_PROBLEMS]),
+            name=f"part-{token}-{start // FILE_PROBLEMS:05d}.parquet",
+        )
+        for start in range(0, len(indices), FILE_PROBLEMS)
+    ]
+
+
+def _write_all(
+    store: Store, files: Sequence[_File], workers: int, progress: Progress | None
+) -> dict[str, list[bytes]]:
+    """Write every file; on any failure none of them stays."""
+    total, done = sum(len(file.indices) for file in files), 0
+    digests: dict[str, list[bytes]] = {}
+
+    def count(file: _File, found: list[bytes]) -> None:
+        nonlocal done
+        digests[file.name] = found
+        done += len(found)
+        if progress is not None:
+            progress(done, total)
+
+    try:
+        if workers == 1 or len(files) <= 1:
+            for file in files:
+                count(*_write(file))
+        else:
+            # Spawned: a forked child would inherit the caller's threads in any state.
+            context = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(min(workers, len(files)), context) as pool:
+                for file, found in pool.map(_write, files):
+                    count(file, found)
+    except BaseException:
+        for file in files:
+            store.delete(f"{schema.folder(file.dataset, file.configuration, file.split)}/{file.name}")
+        raise
+    return digests

@@ -1,0 +1,196 @@
+"""A split as one array of small panels, derived once a machine and shared by its trials.
+
+The canonical panels of 160 x 160 pixels are reduced by
+
+* ``bilinear``: torch's bilinear interpolation without antialiasing, pixel centres aligned, as
+  the authors reduce them (of every five rows at size 64 one is never read);
+* ``area``: the mean of each block of 160 / size pixels; size must divide 160;
+
+rounded to 8 bits, and kept as ``<cache>/<digest>-<size>-<resize>.npy``, which every process
+maps into memory.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from raise_model.data import schema
+from raise_model.data.schema import PANEL_SIZE, PANELS_PER_PROBLEM, Manifest
+from raise_model.data.splits import rule_labels
+from raise_model.errors import UserError
+from raise_model.problem import NUM_CANDIDATES, NUM_PANELS, UNLABELLED, Batch
+from raise_model.specs import LabelMap, Resize
+from raise_model.store import Store
+
+
+def resize_panels(
+    panels: UInt8[np.ndarray, "n height width"], size: int, resize: Resize
+) -> UInt8[np.ndarray, "n size size"]:
+    """Reduce square panels.
+
+    :raises UserError: if ``area`` cannot divide the panel into whole pixels.
+    """
+    n, height, width = panels.shape
+    if size == height == width:
+        return panels
+    if resize == "bilinear":
+        images = torch.from_numpy(panels)[:, None].float()
+        small = torch.nn.functional.interpolate(
+            images, size=(size, size), mode="bilinear", align_corners=False, antialias=False
+        )
+        return small.round_().byte()[:, 0].numpy()
+    if height % size or width % size:
+        raise UserError(f"resize=area needs a size that divides {height}, not {size}")
+    # One tall image: blocks never cross the border between two panels.
+    tall = panels.reshape(n * height, width)
+    return cv2.resize(tall, (size, n * size), interpolation=cv2.INTER_AREA).reshape(n, size, size)
+
+
+class ProblemSet:
+    """One split at one image size."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        panels: UInt8[np.ndarray, "problems 16 size size"],
+        target: Int[np.ndarray, " problems"],
+        rules: list[list[tuple[int, str, str]]],
+    ) -> None:
+        self.manifest = manifest
+        self.panels = panels
+        self.target = target
+        self._rules = rules
+        self._flat = torch.from_numpy(panels).flatten(0, 1)
+        self._flat_on: dict[torch.device, Tensor] = {torch.device("cpu"): self._flat}
+        self._answers = torch.from_numpy(target.astype(np.int64))
+
+    @property
+    def num_problems(self) -> int:
+        return len(self.panels)
+
+    @property
+    def digest(self) -> str:
+        return self.manifest.digest
+
+    def rule_labels(self, label_map: LabelMap) -> Int[np.ndarray, "problems attributes"]:
+        """Rule ids of every problem; see :func:`raise_model.data.splits.rule_labels`."""
+        return rule_labels(self.manifest.configuration, self._rules, label_map)
+
+    def batch(
+        self,
+        rows: Int[Tensor, " batch"],
+        device: torch.device,
+        labels: Int[Tensor, "batch attributes"] | None = None,
+        candidates: bool = False,
+    ) -> Batch:
+        """Some problems on a device; without ``labels`` they are unlabelled."""
+        answers = self._answers[rows]
+        first = rows * PANELS_PER_PROBLEM
+        context = first[:, None] + torch.arange(NUM_PANELS - 1)
+        offered = first[:, None] + NUM_PANELS - 1 + torch.arange(NUM_CANDIDATES)
+        right = offered.gather(1, answers[:, None])
+        if labels is None:
+            labels = torch.full((len(rows), 0), UNLABELLED)
+        return Batch(
+            index=rows.to(device),
+            panels=self._panels(torch.cat([context, right], 1), device),
+            rule_labels=labels.to(device),
+            candidates=self._panels(offered, device) if candidates else None,
+            answer=answers.to(device) if candidates else None,
+        )
+
+    def _panels(self, numbers: Int[Tensor, "batch panels"], device: torch.device) -> Tensor:
+        flat = self._on(device)
+        picked = flat[numbers.flatten().to(flat.device)].to(device)
+        return picked.float().div_(255).view(*numbers.shape, 1, *flat.shape[1:])
+
+    def _on(self, device: torch.device) -> Tensor:
+        """The panels on the device if they fit into half of its free memory, else in ours."""
+        if device not in self._flat_on:
+            free, _ = torch.cuda.mem_get_info(device)
+            fits = self._flat.nbytes < free / 2
+            self._flat_on[device] = self._flat.to(device) if fits else self._flat
+        return self._flat_on[device]
+
+
+def load(
+    store: Store,
+    dataset: str,
+    configuration: str,
+    split: str,
+    *,
+    image_size: int,
+    resize: Resize,
+    cache: Path,
+) -> ProblemSet:
+    """A complete split at one image size.
+
+    :param cache: folder of the derived arrays of this machine.
+    :raises UserError: if there is no such data set.
+    """
+    manifest = schema.open_manifest(store, dataset, configuration, split)
+    path = cache / f"{manifest.digest[:32]}-{image_size}-{resize}.npy"
+    shape = (manifest.problems, PANELS_PER_PROBLEM, image_size, image_size)
+    if not _is_array(path, shape):
+        _derive(store, manifest, image_size, resize, path)
+    # Copy on write: torch wants writable memory, and nothing ever writes.
+    panels = np.load(path, mmap_mode="c")
+    target, rules = _annotations(store, manifest)
+    return ProblemSet(manifest, panels, target, rules)
+
+
+def _is_array(path: Path, shape: tuple[int, ...]) -> bool:
+    """Whether ``path`` holds a whole array of that shape, so that a damaged file is made anew."""
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (OSError, ValueError):
+        return False
+    return array.shape == shape and array.dtype == np.uint8
+
+
+def _derive(store: Store, manifest: Manifest, size: int, resize: Resize, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shape = (manifest.problems, PANELS_PER_PROBLEM, size, size)
+    handle, name = tempfile.mkstemp(prefix=".deriving-", suffix=".npy", dir=path.parent)
+    os.close(handle)
+    try:
+        array = np.lib.format.open_memmap(name, mode="w+", dtype=np.uint8, shape=shape)
+        row = 0
+        for file in manifest.files:
+            with store.filesystem.open(store.path(f"{manifest.folder}/{file}"), "rb") as source:
+                for chunk in pq.ParquetFile(source).iter_batches(64, columns=["panels"]):
+                    raw = np.frombuffer(chunk.column(0).buffers()[1], np.uint8)
+                    start = chunk.column(0).offset * PANELS_PER_PROBLEM * PANEL_SIZE**2
+                    raw = raw[start:].reshape(-1, PANEL_SIZE, PANEL_SIZE)
+                    raw = raw[: len(chunk) * PANELS_PER_PROBLEM]
+                    small = resize_panels(raw, size, resize)
+                    array[row : row + len(chunk)] = small.reshape(-1, *shape[1:])
+                    row += len(chunk)
+        array.flush()
+        del array
+        os.replace(name, path)  # two processes may derive at once: both are right
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _annotations(
+    store: Store, manifest: Manifest
+) -> tuple[Int[np.ndarray, " problems"], list[list[tuple[int, str, str]]]]:
+    targets: list[int] = []
+    rules: list[list[tuple[int, str, str]]] = []
+    for file in manifest.files:
+        with store.filesystem.open(store.path(f"{manifest.folder}/{file}"), "rb") as source:
+            rows = pq.read_table(source, columns=["target", "rules"])
+        targets += rows.column("target").to_pylist()
+        rules += [
+            [(rule["component"], rule["attribute"], rule["rule"]) for rule in problem]
+            for problem in rows.column("rules").to_pylist()
+        ]
+    return np.array(targets, dtype=np.int8), rules

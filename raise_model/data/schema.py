@@ -1,0 +1,214 @@
+"""The Parquet form of a data set, and its manifest.
+
+One row a problem under ``datasets/dataset=<name>/configuration=<name>/split=<name>/``, in files
+that the manifest lists; ``_manifest.json`` is created last, and what it does not list is not
+read.  Panels are raw bytes of a fixed size: shape and dtype are in the field's metadata.
+
+The digest of a split is the SHA-256 of its problems' SHA-256 digests, in order of index; a
+problem's covers everything but its name.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import UInt8
+
+from raise_model.errors import UserError
+from raise_model.store import Store
+
+PANEL_SIZE = 160
+PANELS_PER_PROBLEM = 16
+ROW_GROUP = 256
+_PANEL_BYTES = PANELS_PER_PROBLEM * PANEL_SIZE * PANEL_SIZE
+
+_RULE = pa.struct(
+    [("component", pa.int8()), ("attribute", pa.string()), ("rule", pa.string()), ("value", pa.int8())]
+)
+_LAYOUT = pa.struct(
+    [
+        ("component", pa.int8()),
+        ("number", pa.int8()),
+        ("position", pa.list_(pa.int8())),
+        ("uniformity", pa.int8()),
+    ]
+)
+_ENTITY = pa.struct(
+    [(name, pa.int8()) for name in ("component", "slot", "type", "size", "color", "angle")]
+)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("problem_id", pa.string()),
+        pa.field("index", pa.int32()),
+        pa.field(
+            "panels",
+            pa.binary(_PANEL_BYTES),
+            metadata={
+                "shape": json.dumps([PANELS_PER_PROBLEM, PANEL_SIZE, PANEL_SIZE]),
+                "dtype": "uint8",
+                "order": "C",
+            },
+        ),
+        pa.field("target", pa.int8()),
+        pa.field("rules", pa.list_(_RULE)),
+        pa.field("layouts", pa.list_(pa.list_(_LAYOUT))),
+        pa.field("entities", pa.list_(pa.list_(_ENTITY))),
+        pa.field("modified", pa.list_(pa.list_(pa.string()))),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One problem in canonical form (see the column descriptions of the schema)."""
+
+    index: int
+    panels: UInt8[np.ndarray, "16 160 160"]
+    """Eight context panels row by row, then the eight candidates; white = 255."""
+    target: int
+    """Which candidate is the answer, 0 to 7."""
+    rules: Sequence[Mapping[str, Any]]
+    """component, attribute, rule, value (step or sign; None where the source has none)."""
+    layouts: Sequence[Sequence[Mapping[str, Any]]]
+    """By panel: component, number (level: entities - 1), position (occupied slots), uniformity."""
+    entities: Sequence[Sequence[Mapping[str, int]]]
+    """By panel: component, slot and levels of type, size, color, angle."""
+    modified: Sequence[Sequence[str]] | None
+    """By candidate: what was changed in the answer; None where the source does not say."""
+
+    def digest(self) -> bytes:
+        annotations = {
+            name: getattr(self, name)
+            for name in ("index", "target", "rules", "layouts", "entities", "modified")
+        }
+        sha = hashlib.sha256(json.dumps(annotations, sort_keys=True).encode())
+        sha.update(self.panels.tobytes())
+        return sha.digest()
+
+
+def table(problems: Sequence[Problem], prefix: str) -> pa.Table:
+    """The rows of some problems; ``prefix`` is ``dataset/configuration``."""
+    columns: dict[str, Any] = {
+        name: [getattr(problem, name) for problem in problems]
+        for name in ("index", "target", "rules", "layouts", "entities", "modified")
+    }
+    columns["problem_id"] = [f"{prefix}/{problem.index}" for problem in problems]
+    columns["panels"] = [problem.panels.tobytes() for problem in problems]
+    arrays = [pa.array(columns[f.name], f.type) for f in SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def folder(dataset: str, configuration: str, split: str) -> str:
+    """Path of a split below the store's root."""
+    return f"datasets/dataset={dataset}/configuration={configuration}/split={split}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What makes a split complete."""
+
+    dataset: str
+    configuration: str
+    split: str
+    problems: int
+    digest: str
+    files: Mapping[str, int]
+    """Rows of each file, in order of index."""
+    recipe: Mapping[str, Any]
+    """What it was made from: the generator's seed and size, or the source of the files."""
+    version: str
+    """Version of raise-rpm that wrote it."""
+    format: int = field(default=1)
+
+    @property
+    def folder(self) -> str:
+        return folder(self.dataset, self.configuration, self.split)
+
+
+def find_manifest(store: Store, dataset: str, configuration: str, split: str) -> Manifest | None:
+    """The manifest of a complete split, else None."""
+    try:
+        return Manifest(**store.read_json(f"{folder(dataset, configuration, split)}/_manifest.json"))
+    except FileNotFoundError:
+        return None
+
+
+def open_manifest(store: Store, dataset: str, configuration: str, split: str) -> Manifest:
+    """:raises UserError: if there is no such complete data set; it says how to make one."""
+    manifest = find_manifest(store, dataset, configuration, split)
+    if manifest is None:
+        raise UserError(
+            f"no data set {dataset}/{configuration}/{split} under {store.root}; make it with "
+            f"`generate --dataset {dataset} --configuration {configuration}`, or read your own "
+            "files with `raise-rpm ingest`"
+        )
+    return manifest
+
+
+def create_manifest(store: Store, manifest: Manifest) -> Manifest:
+    """Make a split complete; the first of several writers wins.
+
+    Files that the winning manifest does not list are leftovers, and are deleted.
+
+    :raises UserError: if a complete split of other content is there.
+    """
+    path = f"{manifest.folder}/_manifest.json"
+    try:
+        store.create_json(path, asdict(manifest))
+        winner = manifest
+    except FileExistsError:
+        winner = Manifest(**store.read_json(path))
+        delete_files(store, manifest)
+        if winner.digest != manifest.digest:
+            raise UserError(
+                f"{store.path(manifest.folder)} holds other problems (digest "
+                f"{winner.digest[:12]}, not {manifest.digest[:12]}); choose another name with "
+                "--dataset, or delete that folder"
+            ) from None
+    for name in store.list(manifest.folder):
+        if name.endswith(".parquet") and name not in winner.files:
+            store.delete(f"{manifest.folder}/{name}")
+    return winner
+
+
+def delete_files(store: Store, manifest: Manifest) -> None:
+    """Delete the files of a manifest that did not become the split's."""
+    for name in manifest.files:
+        store.delete(f"{manifest.folder}/{name}")
+
+
+def combine_digests(digests: Iterable[bytes]) -> str:
+    """Digest of a split from its problems' digests in order of index."""
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def write_file(
+    store: Store, path: str, chunks: Iterable[Sequence[Problem]], prefix: str
+) -> list[bytes]:
+    """Stream problems into one Parquet file; return their digests.
+
+    The file counts only once a manifest lists it; it is deleted if writing fails.
+    """
+    digests: list[bytes] = []
+    filesystem, target = store.filesystem, store.path(path)
+    filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
+    try:
+        with (
+            filesystem.open(target, "wb") as file,
+            pq.ParquetWriter(
+                file, SCHEMA, compression="zstd", compression_level=1, use_dictionary=False
+            ) as writer,
+        ):
+            for chunk in chunks:
+                writer.write_table(table(chunk, prefix), row_group_size=ROW_GROUP)
+                digests += [problem.digest() for problem in chunk]
+    except BaseException:
+        store.delete(path)
+        raise
+    return digests

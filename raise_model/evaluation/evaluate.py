@@ -1,0 +1,89 @@
+"""Run one evaluation of one finished training."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from raise_model.data.loader import ProblemSet, load
+from raise_model.errors import UserError
+from raise_model.evaluation.selection import bottom_right
+from raise_model.models import registry
+from raise_model.models.solver import Solver
+from raise_model.provenance import provenance
+from raise_model.specs import EvaluationSpec, TrialSpec
+from raise_model.store import Store, TrialFolder
+from raise_model.training.checkpoint import load_best
+from raise_model.training.device import DeviceChoice, resolve_device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How one kind of evaluation is run."""
+
+    revision: int
+    """Raised whenever the protocol's numbers change; part of an evaluation's identity."""
+    run: Callable[[Solver, ProblemSet, TrialSpec, EvaluationSpec, torch.device], dict[str, Any]]
+
+
+def _bottom_right(
+    solver: Solver,
+    problems: ProblemSet,
+    trial: TrialSpec,
+    evaluation: EvaluationSpec,
+    device: torch.device,
+) -> dict[str, Any]:
+    return bottom_right(
+        solver,
+        problems,
+        space=evaluation.options["space"],
+        rounds=evaluation.rounds,
+        seed=evaluation.seed,
+        device=device,
+        label_map=trial.data.label_map,
+    )
+
+
+PROTOCOLS: Mapping[str, Protocol] = {"bottom_right": Protocol(revision=1, run=_bottom_right)}
+
+
+def evaluate(
+    store: Store,
+    trial: TrialFolder,
+    evaluation: EvaluationSpec,
+    *,
+    device: DeviceChoice,
+    cache: Path,
+) -> dict[str, Any]:
+    """The result of ``evaluation`` on the best weights of a finished trial.
+
+    :raises UserError: for an unknown protocol or revision, other data than the spec names, an
+        unfinished trial or missing weights.
+    """
+    protocol = PROTOCOLS.get(evaluation.protocol)
+    if protocol is None:
+        known = ", ".join(PROTOCOLS)
+        raise UserError(f"unknown protocol {evaluation.protocol!r}; known protocols: {known}")
+    if protocol.revision != evaluation.revision:
+        raise UserError(
+            f"{evaluation.name} is of revision {evaluation.revision} of {evaluation.protocol}, "
+            f"installed is {protocol.revision}; plan the evaluation again"
+        )
+    spec = trial.spec()
+    problems = load(
+        store, evaluation.dataset, evaluation.configuration, evaluation.split,
+        image_size=spec.data.image_size, resize=spec.data.resize, cache=cache,
+    )  # fmt: skip
+    if problems.digest != evaluation.digest:
+        raise UserError(
+            f"{evaluation.dataset}/{evaluation.configuration}/{evaluation.split} under "
+            f"{store.root} has digest {problems.digest[:12]}, the evaluation wants "
+            f"{evaluation.digest[:12]}; make that data set again"
+        )
+    target = resolve_device(device)
+    solver = registry.build(spec.model, spec.config, spec.data.image_size, spec.seed).to(target)
+    step = load_best(trial, solver)
+    result = protocol.run(solver, problems, spec, evaluation, target)
+    return result | {"best_step": step, "provenance": provenance(target)}
