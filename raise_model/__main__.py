@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from raise_model.errors import UserError
+from raise_model.models import registry
 from raise_model.presets import PRESETS, trial_spec
 from raise_model.specs import EvaluationSpec
 from raise_model.store import Held, Store
@@ -51,9 +52,12 @@ def _generate(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _train(arguments: argparse.Namespace) -> dict[str, Any]:
+    from raise_model.data.grammar import configuration
     from raise_model.data.schema import open_manifest
     from raise_model.training.trial import run_trial
 
+    registry.solver_class(arguments.model)
+    configuration(arguments.configuration)
     store = _store(arguments)
     digests = {
         split: open_manifest(store, arguments.dataset, arguments.configuration, split).digest

@@ -249,6 +249,8 @@ def _write_all(
                     count(file, found)
     except BaseException:
         for file in files:
-            store.delete(f"{schema.folder(file.dataset, file.configuration, file.split)}/{file.name}")
+            store.delete(
+                f"{schema.folder(file.dataset, file.configuration, file.split)}/{file.name}"
+            )
         raise
     return digests

@@ -28,7 +28,12 @@ ROW_GROUP = 256
 _PANEL_BYTES = PANELS_PER_PROBLEM * PANEL_SIZE * PANEL_SIZE
 
 _RULE = pa.struct(
-    [("component", pa.int8()), ("attribute", pa.string()), ("rule", pa.string()), ("value", pa.int8())]
+    [
+        ("component", pa.int8()),
+        ("attribute", pa.string()),
+        ("rule", pa.string()),
+        ("value", pa.int8()),
+    ]
 )
 _LAYOUT = pa.struct(
     [
@@ -134,7 +139,9 @@ class Manifest:
 def find_manifest(store: Store, dataset: str, configuration: str, split: str) -> Manifest | None:
     """The manifest of a complete split, else None."""
     try:
-        return Manifest(**store.read_json(f"{folder(dataset, configuration, split)}/_manifest.json"))
+        return Manifest(
+            **store.read_json(f"{folder(dataset, configuration, split)}/_manifest.json")
+        )
     except FileNotFoundError:
         return None
 

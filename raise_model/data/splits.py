@@ -44,7 +44,9 @@ def rule_labels(
     wanted = label_attributes(name, label_map)
     table = []
     for problem in rules:
-        named = {(component, attribute): RULES.index(rule) for component, attribute, rule in problem}
+        named = {
+            (component, attribute): RULES.index(rule) for component, attribute, rule in problem
+        }
         for component, attribute in list(named):
             if attribute in ("number", "position"):
                 named[component, "number_position"] = named[component, attribute]

@@ -137,9 +137,7 @@ def paper() -> RaiseConfig:
 
 def paper_text() -> RaiseConfig:
     """The paper's formulas where its text and the code differ."""
-    return replace(
-        paper(), rule_net_target="zero", rule_sample="hard", label_loss="paper"
-    )
+    return replace(paper(), rule_net_target="zero", rule_sample="hard", label_loss="paper")
 
 
 def lite() -> RaiseConfig:

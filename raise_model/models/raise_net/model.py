@@ -188,9 +188,7 @@ class Raise(Solver):
 
     def _reason_masked(
         self, codes: Float[Tensor, "batch 9 concepts dims"], missing: Bool[Tensor, "batch 9"]
-    ) -> tuple[
-        Float[Tensor, "batch concepts rules"], Float[Tensor, "batch concepts rules 9 dims"]
-    ]:
+    ) -> tuple[Float[Tensor, "batch concepts rules"], Float[Tensor, "batch concepts rules 9 dims"]]:
         """Log prior, and every rule's prediction at every cell, with any cells missing."""
         concepts = codes.shape[2]
         hidden = missing.repeat_interleave(concepts, 0)

@@ -53,7 +53,9 @@ class MapConvolution(nn.Module):
     def __init__(self, num_rules: int, inputs: int, outputs: int) -> None:
         super().__init__()
         bound = 1 / math.sqrt(9 * inputs)  # the initial distribution of torch's Conv2d
-        self.weight = nn.Parameter(torch.empty(num_rules, outputs, inputs, 9).uniform_(-bound, bound))
+        self.weight = nn.Parameter(
+            torch.empty(num_rules, outputs, inputs, 9).uniform_(-bound, bound)
+        )
         self.bias = nn.Parameter(torch.empty(num_rules, outputs).uniform_(-bound, bound))
         self.register_buffer("selection", _tap_selection(), persistent=False)
 
