@@ -164,12 +164,14 @@ def plan(pairs: Sequence[str], as_json: bool) -> None:
     """Trials, steps, time and disk that a run on this machine would take."""
     from flows.local_plan import plan_here
 
-    made = plan_here(cli_data.parse_parameters(pairs))
+    made, refusal = plan_here(cli_data.parse_parameters(pairs))
     rows = [(name.replace("_", " "), f"{value:.2f}" if isinstance(value, float) else str(value))
             for name, value in made.to_json().items()]  # fmt: skip
     _print(_rows("", ("", ""), rows))
+    if refusal:
+        _say(f"the flow would refuse it: {refusal}")
     if as_json:
-        _print_json(made.to_json())
+        _print_json(made.to_json() | {"refusal": refusal})
 
 
 @cli.command()

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import ray
 from prefect import flow
+from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
-from prefect.states import Completed, State
+from prefect.states import Completed
 from pydantic import Field
 
 from artifacts.tracking import Tracker

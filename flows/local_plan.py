@@ -1,11 +1,12 @@
 """The plan of a run on this machine, from the parameters of the flow; no service is needed."""
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from prefect.exceptions import ParameterTypeError, SignatureMismatchError
+from prefect.exceptions import ParameterTypeError
 
 from flows.full_repro import default_store, full_repro
 from flows.plan import Plan, check_hours, make_plan
@@ -25,16 +26,23 @@ def validated(parameters: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             raise UserError(f"unknown parameter {name!r}; known: {', '.join(known)}")
     defaults = {name: about["default"] for name, about in known.items()}
+    # Prefect logs what it raises, values and all.
+    logger = logging.getLogger("prefect.flows")
+    logger.disabled = True
     try:
         return full_repro.validate_parameters(defaults | dict(parameters))
-    except (ParameterTypeError, SignatureMismatchError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reasons = [line.partition(" [type=")[0] for line in lines if "[type=" in line]
-        raise UserError(f"parameters: {'; '.join(reasons) or lines[-1]}") from error
+    except ParameterTypeError as error:
+        lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
+        raise UserError("; ".join(lines[1:])) from error
+    finally:
+        logger.disabled = False
 
 
-def plan_here(parameters: Mapping[str, Any]) -> Plan:
-    """The plan with this machine's cores and GPUs as slots."""
+def plan_here(parameters: Mapping[str, Any]) -> tuple[Plan, str]:
+    """The plan with this machine's cores and GPUs as slots, and why the flow would refuse it.
+
+    The reason is empty where it would not.
+    """
     values = validated(parameters)
     device = resolve_device(values["device"]).type
     preset = values["preset"]
@@ -53,5 +61,8 @@ def plan_here(parameters: Mapping[str, Any]) -> Plan:
     slots = max(1, min(slots, values["max_concurrent"] or slots))
     store = Store(values["store"] or default_store())
     plan = make_plan(request, store, device=device, slots=slots)
-    check_hours(plan, request, store, values["max_hours"])
-    return plan
+    try:
+        check_hours(plan, request, store, values["max_hours"])
+    except UserError as refusal:
+        return plan, str(refusal)
+    return plan, ""

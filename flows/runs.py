@@ -22,10 +22,10 @@ from prefect.client.schemas.filters import (
     LogFilter,
     LogFilterFlowRunId,
 )
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.sorting import FlowRunSort, LogSort
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.states import Cancelled, Cancelling, Crashed, State
+from prefect.states import Cancelled, Cancelling, Crashed
 
 from flows.processes import MARK
 from flows.services import home_folder
@@ -48,15 +48,17 @@ _SERVER_WAIT_SECONDS = 180.0
 
 def serve() -> None:
     """Register the deployment and run its flow runs, one at a time, until stopped."""
-    from prefect.deployments.runner import EntrypointType
+    from prefect.deployments.runner import RunnerDeployment
     from prefect.runner import Runner
+    from prefect.types.entrypoint import EntrypointType
 
     from flows.full_repro import full_repro
 
     _wait_for_server()
     runner = Runner(name=DEPLOYMENT, limit=1, pause_on_shutdown=False)
-    deployment = full_repro.to_deployment(
-        DEPLOYMENT,
+    deployment = RunnerDeployment.from_flow(
+        full_repro,
+        name=DEPLOYMENT,
         description="The paper's tables: data, trainings, evaluations, report.",
         entrypoint_type=EntrypointType.MODULE_PATH,
     )

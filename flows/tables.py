@@ -40,7 +40,7 @@ def print_results(
     table = requested_table(store, values) if values else table_of(store, "all")
     Console().print(table.to_rich())
     if as_json:
-        details = json.loads(table.details.to_json(orient="records"))
+        details = json.loads(table.details.to_json(orient="records") or "[]")
         print(
             json.dumps({"title": table.title, "details": details, "missing": list(table.missing)})
         )

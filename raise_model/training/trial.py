@@ -126,7 +126,7 @@ def _saver(
 
 def _finish(folder: TrialFolder, claim: Claim, state: TrainingState, device: torch.device) -> None:
     """Write the curve, then done.json last: whoever sees it sees the rest."""
-    columns = list(dict.fromkeys(key for row in state.curve for key in row))
+    columns = sorted({key for row in state.curve for key in row})
     table = pa.table({key: [row.get(key) for row in state.curve] for key in columns})
     buffer = io.BytesIO()
     pq.write_table(table, buffer)

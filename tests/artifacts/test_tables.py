@@ -66,7 +66,8 @@ def test_average_needs_all_seven_configurations(store, make_spec, make_evaluatio
     assert cells["Average"][1] == "90.0/·"
 
 
-def test_settings_that_differ_have_rows_of_their_own(center, store, make_spec, make_evaluation, evaluated):
+@pytest.mark.usefixtures("center")
+def test_settings_that_differ_have_their_own_rows(store, make_spec, make_evaluation, evaluated):
     evaluated(make_spec(0, steps=2000), make_evaluation("raven"), [0.6])
     cells = table_of(results(store)).cells
     assert list(cells["model"])[::2] == ["RAISE 1000 steps", "RAISE 2000 steps"]

@@ -113,10 +113,15 @@ def test_the_same_flow_again_adds_nothing(uri, store, make_spec, make_evaluation
 
 def test_resumed_trial_continues_its_run_without_double_points(uri, store, make_spec):
     spec = make_spec()
-    with pytest.raises(RuntimeError), Tracker(uri) as tracker:
-        tracker.report(spec, row(250))
-        tracker.report(spec, row(500))
-        raise RuntimeError("the driver fails")
+
+    def driver_that_fails():
+        with Tracker(uri) as tracker:
+            tracker.report(spec, row(250))
+            tracker.report(spec, row(500))
+            raise RuntimeError("the driver fails")
+
+    with pytest.raises(RuntimeError, match="the driver fails"):
+        driver_that_fails()
     assert trial_run(uri, spec).info.status == "KILLED"
     with Tracker(uri) as tracker:
         # A resumed trial reports the rows of earlier attempts again.

@@ -119,8 +119,6 @@ def run(ray_cluster, data, events):
 
     def run(store, specs, **options):
         options = {"resources": CPU, "cache": data[0] / "cache"} | options
-        return sweep(
-            store, specs, on_report=events.on_report, on_state=events.on_state, **options
-        )
+        return sweep(store, specs, on_report=events.on_report, on_state=events.on_state, **options)
 
     return run

@@ -51,8 +51,8 @@ def test_every_trial_is_trained_once_in_its_own_process(run, store, make_spec, e
         trial, Process(**store.read_json(f"trials/{trial}/claims/0001.json")["process"])
     )
     outcome = run(store, specs)
-    assert sorted(outcome.done) == sorted(spec.name for spec in specs)
     assert outcome.failed == {}
+    assert sorted(outcome.done) == sorted(spec.name for spec in specs)
     for spec in specs:
         assert events.of(spec) == ["running", "done"]
         assert events.steps(spec) == [3, 6]
@@ -109,7 +109,7 @@ def test_killed_worker_takes_its_trial_along_and_it_is_restarted(run, store, mak
     events.act = kill_worker_once
     assert run(store, [spec]).done == [spec.name]
     assert "retrying" in events.of(spec)
-    gone, alive = psutil.wait_procs(processes, timeout=10)
+    _gone, alive = psutil.wait_procs(processes, timeout=10)
     assert not alive
 
 
@@ -190,9 +190,7 @@ def test_failure_that_may_pass_is_tried_three_times(run, store, make_spec, event
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_stops_trials_first_then_reaches_its_handler(
-    run, store, make_spec, events, number
-):
+def test_signal_stops_trials_first_then_reaches_its_handler(run, store, make_spec, events, number):
     class Terminated(BaseException):
         pass
 
@@ -215,7 +213,7 @@ def test_signal_stops_trials_first_then_reaches_its_handler(
         assert signal.getsignal(number) is handler
     finally:
         signal.signal(number, before)
-    gone, alive = psutil.wait_procs(processes, timeout=10)
+    _gone, alive = psutil.wait_procs(processes, timeout=10)
     assert not alive
     assert not store.trial(spec).is_done
     deadline = time.monotonic() + 20

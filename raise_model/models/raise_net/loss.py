@@ -4,7 +4,7 @@ Shapes: T target positions, B problems, C concepts, d_z dims, K rules.  Every te
 in the precision of its inputs, which the model keeps at fp32 or higher.
 """
 
-from typing import Literal
+import math
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +12,8 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from raise_model.models.raise_net.config import LabelLoss
 from raise_model.problem import UNLABELLED
-
-LabelLoss = Literal["code", "paper", "mean_log"]
 
 
 def posterior_logits(
@@ -75,13 +74,15 @@ def label_gain(
 ) -> Float[Tensor, "attributes concepts"]:
     """L_sup of pairing each attribute with each concept, unlabelled entries left out.
 
-    ``code`` and ``mean_log`` are sums over the batch, ``paper`` is a mean over the labelled
-    problems; all are means over targets.
+    ``paper`` is a mean over the labelled problems, the other forms are sums over the batch:
+    an average over the batch would weigh hundreds of times less.  All are means over targets.
     """
     if form == "code":
         value = (prior_log.exp() + posterior_log.exp()) / 2
     elif form == "mean_log":
         value = (prior_log + posterior_log) / 2
+    elif form == "log_mean":
+        value = torch.logaddexp(prior_log, posterior_log) - math.log(2)
     else:
         value = torch.logaddexp(prior_log, posterior_log) / 2
     known = labels != UNLABELLED

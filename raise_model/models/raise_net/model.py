@@ -16,13 +16,16 @@ With several targets, the nine panels are encoded once and each target position 
 from the other eight; every term is a mean over targets.  One target is the paper's setting.
 """
 
-from collections.abc import Callable, Iterator
-from typing import ClassVar
+import math
+from collections.abc import Iterator
+from typing import ClassVar, cast
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 
+from raise_model.models.common.weight_average import WeightAverage
 from raise_model.models.raise_net import loss
 from raise_model.models.raise_net.config import RaiseConfig
 from raise_model.models.raise_net.networks import Decoder, Encoder
@@ -34,13 +37,20 @@ from raise_model.models.solver import (
     Prediction,
     Solver,
     Space,
+    UnsupportedProtocol,
 )
 from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS, Batch, concatenate
 
-_Selection = Callable[[Tensor], Tensor]
-"""Takes the targets out of (batch, panels, ...): (targets, batch, ...)."""
-_Reasoned = tuple[Tensor, Tensor, _Selection]
-"""Log prior (targets, batch, concepts, rules), predictions (..., rules, dims), selection."""
+
+class Networks(nn.Module):
+    """Everything with parameters."""
+
+    def __init__(self, config: RaiseConfig, image_size: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(config, image_size)
+        self.decoder = Decoder(config, image_size)
+        self.rule_net = RuleNet(config)
+        self.executors = RuleExecutors(config)
 
 
 class Raise(Solver):
@@ -56,154 +66,157 @@ class Raise(Solver):
     def __init__(self, config: RaiseConfig, image_size: int) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config, image_size)
-        self.decoder = Decoder(config, image_size)
-        self.rule_net = RuleNet(config)
-        self.executors = RuleExecutors(config)
+        self.networks = Networks(config, image_size)
+        averaged = config.ema_decay > 0
+        self.average = WeightAverage(self.networks, config.ema_decay) if averaged else None
         self.register_buffer("tau", torch.tensor(config.tau_start))
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        rate = self.config.learning_rate
-        if self.config.optimizer == "rmsprop":
-            return {"all": torch.optim.RMSprop(self.parameters(), lr=rate)}
-        return {"all": torch.optim.AdamW(self.parameters(), lr=rate, weight_decay=0.0)}
+        config, parameters = self.config, list(self.parameters())
+        if config.optimizer == "rmsprop":
+            optimizer = torch.optim.RMSprop(
+                parameters, config.learning_rate, alpha=config.squared_gradient_decay, foreach=True
+            )
+        else:
+            optimizer = torch.optim.AdamW(
+                parameters,
+                config.learning_rate,
+                betas=(0.9, config.squared_gradient_decay),
+                weight_decay=0.0,
+                fused=True,
+            )
+        return {"all": optimizer}
 
     def set_step(self, step: int, steps: int) -> dict[str, float]:
         config, done = self.config, step / steps
         fallen = min(1.0, done / config.tau_fraction)
         self.tau.fill_(config.tau_start + (config.tau_end - config.tau_start) * fallen)
-        return {"all": config.learning_rate * self._rate_factor(done)}
+        warm = min(1.0, (step + 1) / max(1.0, config.learning_rate_warmup * steps))
+        return {"all": config.learning_rate * warm * self._rate_left(done)}
 
-    def _rate_factor(self, done: float) -> float:
+    def _rate_left(self, done: float) -> float:
+        """The learning rate after the share ``done`` of the run, as a share of the highest."""
         config = self.config
-        if config.learning_rate_schedule == "constant":
+        if done <= config.learning_rate_knee:
             return 1.0
-        if config.learning_rate_schedule == "cosine":
-            falling = 0.5 * (1 + float(torch.cos(torch.tensor(torch.pi * done))))
-        elif done <= config.learning_rate_knee:
-            return 1.0
-        else:
-            falling = (1 - done) / (1 - config.learning_rate_knee)
-        return config.learning_rate_end + (1 - config.learning_rate_end) * falling
+        left = (1 - done) / (1 - config.learning_rate_knee)
+        if config.learning_rate_fall == "cosine":
+            left = (1 - math.cos(math.pi * left)) / 2
+        return config.learning_rate_end + (1 - config.learning_rate_end) * left
 
     def training_steps(self, batches: Batches, generator: torch.Generator) -> Iterator[Loss]:
         for batch in self._round(batches):
             yield self.loss(batch, generator)
+            if self.average is not None:  # the caller has stepped the optimiser
+                self.average.update(self.networks)
 
     def _round(self, batches: Batches) -> Iterator[Batch]:
         config = self.config
         labelled, every = batches.num_problems("labelled"), batches.num_problems("all")
-        if config.batches == "joint" and labelled > 0:
-            yield concatenate(
-                batches.draw("labelled", config.labelled_batch),
-                batches.draw("all", config.unlabelled_batch),
-            )
-            return
         if config.batches == "joint":
-            yield batches.draw("all", config.labelled_batch + config.unlabelled_batch)
+            if labelled > 0:
+                yield concatenate(
+                    batches.draw("labelled", config.labelled_batch),
+                    batches.draw("all", config.unlabelled_batch),
+                )
+            else:
+                yield batches.draw("all", config.labelled_batch + config.unlabelled_batch)
             return
         if labelled > 0:
-            for _ in range(config.labelled_steps):
+            # With every problem labelled there are only labelled steps.
+            for _ in range(config.labelled_steps if labelled < every else 1):
                 yield batches.draw("labelled", config.labelled_batch, partial=True)
         if labelled < every:
             yield batches.draw("all", config.unlabelled_batch, partial=True)
 
-    def encode(
-        self, panels: Float[Tensor, "batch panels 1 size size"]
-    ) -> Float[Tensor, "batch panels concepts dims"]:
-        """Means of every panel's concepts."""
-        shape = (*panels.shape[:2], self.config.num_concepts, self.config.concept_size)
-        return _full(self.encoder(panels.flatten(0, 1))).view(shape)
-
     def loss(self, batch: Batch, generator: torch.Generator) -> Loss:
-        """Negative of L_rec - beta_1 R_pred - beta_2 R_rule + beta_3 L_sup."""
+        """Negative of L_rec - beta_1 R_pred - beta_2 R_rule + beta_3 L_sup.
+
+        Networks run in the precision of the caller's autocast, everything else in fp32 or
+        higher.
+        """
         config = self.config
-        means = self.encode(batch.panels)
+        means = self._encode(self.networks, batch.panels)
         codes = means + config.sigma_z * _noise(means, generator)
-        if config.target_positions == "problem":
-            prior, predicted, at = self._reason_each(codes, generator)
-        else:
-            prior, predicted, at = self._reason_together(codes, generator)
-        posterior = loss.posterior_logits(prior, at(codes), predicted, config.sigma_z)
-        weights = loss.gumbel_softmax(posterior, self.tau, generator)
-        if config.rule_sample == "hard":
-            weights = _straight_through(weights)
-        mixture = torch.einsum("tbck,tbckd->tbcd", weights, predicted)
-        terms = {
-            "reconstruction": self._reconstruction(batch.panels, codes, at),
-            "prediction": loss.prediction_divergence(at(means), mixture, config.sigma_z),
-            "rule": loss.rule_divergence(posterior, prior),
-            "label": loss.supervision(
-                loss.label_gain(prior, posterior, batch.rule_labels, config.label_loss)
-            ),
-        }
-        total = (
-            config.reconstruction_weight * terms["reconstruction"]
-            + config.beta_prediction * terms["prediction"]
-            + config.beta_rule * terms["rule"]
-            - config.beta_label * terms["label"]
-        )
+        order = self._draw_positions(len(batch), generator)
+        targets, decoded = order[:, : config.targets_per_problem], order[:, : config.decoded_panels]
+        prior, predicted = self._reason(codes, targets)
+        images = self._decode(self.networks, _take(codes, decoded).flatten(2))
+        with torch.autocast(means.device.type, enabled=False):
+            target_codes = _take(codes, targets).transpose(0, 1)
+            posterior = loss.posterior_logits(prior, target_codes, predicted, config.sigma_z)
+            weights = loss.gumbel_softmax(posterior, self.tau, generator)
+            if config.rule_sample == "hard":
+                weights = _straight_through(weights)
+            mixture = torch.einsum("tbck,tbckd->tbcd", weights, predicted)
+            gain = loss.label_gain(prior, posterior, batch.rule_labels, config.label_loss)
+            terms = {
+                "reconstruction": loss.reconstruction(
+                    images.flatten(0, 1), _take(batch.panels, decoded).flatten(0, 1), config.sigma_x
+                ),
+                "prediction": loss.prediction_divergence(
+                    _take(means, targets).transpose(0, 1), mixture, config.sigma_z
+                ),
+                "rule": loss.rule_divergence(posterior, prior),
+                "label": loss.supervision(gain),
+            }
+            total = (
+                config.reconstruction_weight * terms["reconstruction"]
+                + config.beta_prediction * terms["prediction"]
+                + config.beta_rule * terms["rule"]
+                - config.beta_label * terms["label"]
+            )
         return Loss(optimizer="all", total=total, terms={k: v.detach() for k, v in terms.items()})
 
-    def _reason_together(self, codes: Tensor, generator: torch.Generator) -> _Reasoned:
-        """Prior and predictions for target positions that all problems share."""
-        targets = self._draw_targets(1, generator)[0].tolist()
-        maps = _maps(codes)
-        prior = _full(self.rule_net.leave_one_out(maps, targets)).log_softmax(-1)
-        predicted = _full(self.executors.leave_one_out(maps, targets))
-        batch, concepts = codes.shape[0], codes.shape[2]
-        return (
-            prior.unflatten(1, (batch, concepts)),
-            predicted.unflatten(2, (batch, concepts)).permute(0, 2, 3, 1, 4),
-            lambda values: values[:, targets].transpose(0, 1),
-        )
-
-    def _reason_each(self, codes: Tensor, generator: torch.Generator) -> _Reasoned:
-        """The same for target positions drawn for each problem."""
-        batch, _, concepts, _ = codes.shape
-        targets = self._draw_targets(batch, generator).to(codes.device)
-        rows = torch.arange(batch, device=codes.device)
-        priors, predictions = [], []
-        for column in targets.unbind(1):
-            missing = torch.zeros(batch, NUM_PANELS, dtype=torch.bool, device=codes.device)
-            missing[rows, column] = True
-            prior, predicted = self._reason_masked(codes, missing)
-            priors.append(prior)
-            chosen = column[:, None, None, None, None].expand(
-                -1, concepts, predicted.shape[2], 1, predicted.shape[4]
-            )
-            predictions.append(predicted.gather(3, chosen).squeeze(3))
-        return (
-            torch.stack(priors),
-            torch.stack(predictions),
-            lambda values: values[rows[None], targets.T],
-        )
-
-    def _draw_targets(self, rows: int, generator: torch.Generator) -> Tensor:
-        """(rows, targets) different positions each, uniformly."""
+    def _draw_positions(self, batch: int, generator: torch.Generator) -> Int[Tensor, "rows 9"]:
+        """Uniform orders of the nine positions, one for each problem or one for all (CPU)."""
+        rows = batch if self.config.target_positions == "problem" else 1
         keys = torch.rand(rows, NUM_PANELS, generator=generator, device=generator.device)
         if self.config.always_bottom_right:
             keys[:, BOTTOM_RIGHT] = -1
-        return keys.argsort(1)[:, : self.config.targets_per_problem].cpu()
+        return keys.argsort(1).cpu()
 
-    def _reason_masked(
-        self, codes: Float[Tensor, "batch 9 concepts dims"], missing: Bool[Tensor, "batch 9"]
-    ) -> tuple[Float[Tensor, "batch concepts rules"], Float[Tensor, "batch concepts rules 9 dims"]]:
-        """Log prior, and every rule's prediction at every cell, with any cells missing."""
-        concepts = codes.shape[2]
-        hidden = missing.repeat_interleave(concepts, 0)
+    def _encode(
+        self, networks: Networks, panels: Float[Tensor, "batch panels 1 size size"]
+    ) -> Float[Tensor, "batch panels concepts dims"]:
+        shape = (*panels.shape[:2], self.config.num_concepts, self.config.concept_size)
+        return _full(networks.encoder(panels.flatten(0, 1))).view(shape)
+
+    def _decode(
+        self, networks: Networks, codes: Float[Tensor, "batch panels latent"]
+    ) -> Float[Tensor, "batch panels 1 size size"]:
+        images = _full(networks.decoder(codes.flatten(0, 1))).sigmoid()
+        return images.unflatten(0, codes.shape[:2])
+
+    def _reason(
+        self, codes: Float[Tensor, "batch 9 concepts dims"], targets: Int[Tensor, "rows targets"]
+    ) -> tuple[
+        Float[Tensor, "targets batch concepts rules"],
+        Float[Tensor, "targets batch concepts rules dims"],
+    ]:
+        """Log prior, and each rule's prediction, at every target from the other eight cells."""
+        batch, _, concepts, _ = codes.shape
         maps = _maps(codes)
-        prior = _full(self.rule_net.masked(maps, hidden)).log_softmax(-1)
-        predicted = _full(self.executors.masked(maps, hidden))
-        shape = (len(codes), concepts)
-        return prior.unflatten(0, shape), predicted.unflatten(0, shape)
+        if len(targets) == 1:
+            positions = targets[0].tolist()
+            prior = self.networks.rule_net.leave_one_out(maps, positions)
+            predicted = self.networks.executors.leave_one_out(maps, positions)
+        else:
+            positions = targets.to(codes.device).repeat_interleave(concepts, 0)
+            each = [self._reason_at(maps, column) for column in positions.unbind(1)]
+            prior, predicted = (torch.stack(part) for part in zip(*each, strict=True))
+        prior = _full(prior).log_softmax(-1).unflatten(1, (batch, concepts))
+        predicted = _full(predicted).unflatten(2, (batch, concepts)).permute(0, 2, 3, 1, 4)
+        return prior, predicted
 
-    def _reconstruction(self, panels: Tensor, codes: Tensor, at: _Selection) -> Tensor:
-        """-L_rec of the decoded panels, from the encoder's own sampled codes."""
-        if self.config.decoded == "targets":
-            panels, codes = at(panels), at(codes)
-        images = self.decoder(codes.flatten(0, 1).flatten(1))
-        return loss.reconstruction(_full(images), panels.flatten(0, 1), self.config.sigma_x)
+    def _reason_at(
+        self, maps: Float[Tensor, "n 9 dims"], target: Int[Tensor, " n"]
+    ) -> tuple[Float[Tensor, "n rules"], Float[Tensor, "rules n dims"]]:
+        """Logits and predictions at one target position for each matrix."""
+        rows = torch.arange(len(maps), device=maps.device)
+        missing = F.one_hot(target, NUM_PANELS).bool()
+        prior = self.networks.rule_net.masked(maps, missing)
+        return prior, self.networks.executors.masked(maps, missing)[:, rows, target]
 
     def predict(
         self,
@@ -211,20 +224,28 @@ class Raise(Solver):
         missing: Bool[Tensor, "batch 9"],
         generator: torch.Generator,
     ) -> Prediction:
-        config = self.config
-        batch = len(panels)
-        known = _full(self.encoder(panels[~missing]))
-        codes = known.new_zeros(batch, NUM_PANELS, config.num_concepts, config.concept_size)
-        codes[~missing] = known.view(-1, config.num_concepts, config.concept_size)
-        prior, predicted = self._reason_masked(codes, missing)
-        if config.test_rule == "argmax":
-            weights = torch.nn.functional.one_hot(prior.argmax(-1), config.num_rules).to(prior)
-        else:
-            weights = loss.gumbel_softmax(prior, self.tau, generator)
-        chosen = torch.einsum("bck,bckpd->bpcd", weights, predicted)
-        latents = chosen[missing].view(batch, -1, config.num_concepts * config.concept_size)
-        images = _full(self.decoder(latents.flatten(0, 1))).unflatten(0, latents.shape[:2])
-        return Prediction(latents=latents, images=images, rules=prior.exp())
+        """Context codes are the encoder's means; the decoder draws the predicted codes."""
+        config, networks = self.config, self._predictor()
+        batch, concepts = len(panels), config.num_concepts
+        known = self._encode(networks, panels[~missing][:, None])[:, 0]
+        codes = known.new_zeros(batch, NUM_PANELS, concepts, config.concept_size)
+        codes[~missing] = known
+        maps, hidden = _maps(codes), missing.repeat_interleave(concepts, 0)
+        prior = _full(networks.rule_net.masked(maps, hidden)).log_softmax(-1)
+        predicted = _full(networks.executors.masked(maps, hidden))
+        with torch.autocast(panels.device.type, enabled=False):
+            if config.test_rule == "argmax":
+                weights = F.one_hot(prior.argmax(-1), config.num_rules).to(prior)
+            else:
+                weights = loss.gumbel_softmax(prior, self.tau, generator)
+            chosen = torch.einsum("nk,knpd->npd", weights, predicted)
+        cells = chosen.unflatten(0, (batch, concepts)).transpose(1, 2)
+        latents = cells[missing].view(batch, -1, concepts * config.concept_size)
+        return Prediction(
+            latents=latents,
+            images=self._decode(networks, latents),
+            rules=prior.exp().unflatten(0, (batch, concepts)),
+        )
 
     def score(
         self,
@@ -237,9 +258,18 @@ class Raise(Solver):
         assert prediction.images is not None
         if space == "pixel":
             return -(candidates - prediction.images[:, None]).square().flatten(2).sum(2)
+        if space != "latent":
+            raise UnsupportedProtocol(f"Raise scores in latent or pixel space, not in {space!r}")
         batch, number, targets = candidates.shape[:3]
-        codes = self.encode(candidates.flatten(1, 2)).view(batch, number, targets, -1)
+        codes = self._encode(self._predictor(), candidates.flatten(1, 2))
+        codes = codes.view(batch, number, targets, -1)
         return -(codes - prediction.latents[:, None]).square().flatten(2).sum(2)
+
+    def _predictor(self) -> Networks:
+        """The networks to predict with: in evaluation mode the averaged ones, where kept."""
+        if self.training or self.average is None:
+            return self.networks
+        return cast(Networks, self.average.module)
 
 
 def _full(values: Tensor) -> Tensor:
@@ -252,11 +282,21 @@ def _maps(codes: Float[Tensor, "batch 9 concepts dims"]) -> Float[Tensor, "n 9 d
     return codes.transpose(1, 2).flatten(0, 1)
 
 
+def _take(
+    values: Float[Tensor, "batch 9 *rest"], positions: Int[Tensor, "rows taken"]
+) -> Float[Tensor, "batch taken *rest"]:
+    """Some positions of every problem, the same in all where ``positions`` has one row."""
+    if len(positions) == 1:
+        return values[:, positions[0].tolist()]
+    rows = torch.arange(len(values), device=values.device)[:, None]
+    return values[rows, positions.to(values.device)]
+
+
 def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
 
 
 def _straight_through(weights: Tensor) -> Tensor:
     """One-hot forwards, the soft sample's gradient backwards."""
-    hard = torch.nn.functional.one_hot(weights.argmax(-1), weights.shape[-1]).to(weights.dtype)
+    hard = F.one_hot(weights.argmax(-1), weights.shape[-1]).to(weights.dtype)
     return hard + weights - weights.detach()

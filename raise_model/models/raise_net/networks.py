@@ -21,8 +21,18 @@ from raise_model.models.raise_net.config import RaiseConfig
 def map_size(config: RaiseConfig, image_size: int) -> int:
     """Side of the encoder's last feature map.
 
-    :raises UserError: if the image does not divide into the encoder's strides.
+    :raises UserError: if the image does not divide into the encoder's strides, or a convolution
+        does not divide its map by its stride.
     """
+    shapes = zip(
+        config.encoder_kernels, config.encoder_strides, config.encoder_paddings, strict=True
+    )
+    for kernel, stride, padding in shapes:
+        if kernel - stride != 2 * padding:
+            raise UserError(
+                f"an encoder kernel of {kernel} with stride {stride} needs padding "
+                f"{(kernel - stride) / 2:g}, not {padding}"
+            )
     if image_size % math.prod(config.encoder_strides):
         raise UserError(
             f"image size {image_size} is no multiple of the encoder's strides "
@@ -64,7 +74,11 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Mean of a panel's pixels, in (0, 1)."""
+    """Logits of the means of a panel's pixels.
+
+    The sigmoid is left to the caller, who takes it in full precision: white, most of a panel,
+    is where bf16 would round it worst.
+    """
 
     def __init__(self, config: RaiseConfig, image_size: int) -> None:
         super().__init__()
@@ -94,5 +108,4 @@ class Decoder(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, codes: Float[Tensor, "n codes"]) -> Float[Tensor, "n 1 size size"]:
-        images = self.layers(codes[:, None, None, :])
-        return images.permute(0, 3, 1, 2).sigmoid()
+        return self.layers(codes[:, None, None, :]).permute(0, 3, 1, 2)

@@ -17,12 +17,14 @@ products.
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from raise_model.models.raise_net.config import RaiseConfig
+from raise_model.problem import NUM_PANELS
 
 
 def _tap_selection() -> Float[Tensor, "taps outputs inputs"]:
@@ -90,22 +92,21 @@ class RuleExecutors(nn.Module):
         self, maps: Float[Tensor, "n 9 dims"], targets: Sequence[int]
     ) -> Float[Tensor, "targets rules n dims"]:
         """What each rule predicts at a target cell from the other eight cells."""
-        n, _, dims = maps.shape
-        kept = maps.new_ones(len(targets), 1, 9, 1)
-        kept[range(len(targets)), 0, list(targets)] = 0
-        shown = (maps[None] * kept).reshape(1, -1, 9 * dims).expand(self.num_rules, -1, -1)
-        every = range(9)
-        first = self.first(shown, every, every).relu_().view(self.num_rules, len(targets), n, -1)
+        every = range(NUM_PANELS)
         predictions = []
-        for i, target in enumerate(targets):
+        for target in targets:
+            # Cells not given count as zero: the target is never read.
+            shown = [cell for cell in every if cell != target]
             near = _neighbours(target)
-            second = self.second(first[:, i], every, near).relu_()
-            predictions.append(self.last(second, near, [target]))
+            values = maps[:, shown].flatten(1).expand(self.num_rules, -1, -1)
+            values = self.first(values, shown, every).relu_()
+            values = self.second(values, every, near).relu_()
+            predictions.append(self.last(values, near, [target]))
         return torch.stack(predictions)
 
     def masked(
         self, maps: Float[Tensor, "n 9 dims"], missing: Bool[Tensor, "n 9"]
-    ) -> Float[Tensor, "n rules 9 dims"]:
+    ) -> Float[Tensor, "rules n 9 dims"]:
         """What each rule predicts at every cell, the missing ones starting from zero."""
         shown = torch.where(missing[..., None], 0, maps)
         values = shown.flatten(1).expand(self.num_rules, -1, -1)
@@ -113,12 +114,12 @@ class RuleExecutors(nn.Module):
         values = self.first(values, every, every).relu_()
         values = self.second(values, every, every).relu_()
         values = self.last(values, every, every)
-        return values.view(self.num_rules, len(maps), 9, -1).transpose(0, 1)
+        return values.view(self.num_rules, len(maps), 9, -1)
 
 
 def _mlp(*sizes: int) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+    for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -138,7 +139,8 @@ class RuleNet(nn.Module):
         )
         self.row = _mlp(3 * size, hidden, hidden, features)
         self.column = _mlp(3 * size, hidden, hidden, features)
-        self.head = _mlp(2 * features, 64, 64, config.num_rules)
+        head = config.rule_head_hidden
+        self.head = _mlp(2 * features, head, head, config.num_rules)
         if config.rule_net_target == "learnable":
             self.target = nn.Parameter(torch.zeros(9, size))
         else:
