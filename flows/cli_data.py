@@ -27,10 +27,10 @@ workers_option = click.option(
 
 
 def _open(root: str | None) -> "Store":
-    from flows.services import home_folder
+    from flows.services import default_store
     from raise_model.store import Store
 
-    return Store(root or str(home_folder() / "store"))
+    return Store(root or default_store())
 
 
 def _with_bar(title: str, work: Callable[[Callable[[int, int], None]], None]) -> None:
@@ -76,14 +76,14 @@ def generate(
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
-    "--dataset", type=click.Choice(["raven_published", "iraven_published"]),
-    default="raven_published", show_default=True, help="Which data set the files are of.",
+    "--dataset", default=None,
+    help="Name of the data set; default: raven_published or iraven_published, as the files say.",
 )  # fmt: skip
 @click.option("--strict", is_flag=True, help="Fail if a file is damaged, missing or unpaired.")
 @workers_option
 @store_option
 def ingest(
-    paths: Sequence[Path], dataset: str, strict: bool, workers: int, root: str | None
+    paths: Sequence[Path], dataset: str | None, strict: bool, workers: int, root: str | None
 ) -> None:
     """Read published RAVEN or I-RAVEN files; what is damaged is listed and left out."""
     from raise_model.data.ingest import ingest as read
@@ -95,10 +95,11 @@ def ingest(
         outcome = read(
             store, paths, dataset=dataset, strict=strict, workers=workers, progress=report
         )
-        for path, reason in outcome.rejected:
-            click.echo(f"rejected {path}: {reason}")
-        for place, manifest in outcome.manifests.items():
-            click.echo(f"{'/'.join(place)}: {manifest.problems} problems, {manifest.digest[:16]}")
+        for file in outcome.rejected:
+            click.echo(f"rejected {file.path}: {file.reason}")
+        for made in outcome.manifests:
+            place = f"{made.dataset}/{made.configuration}/{made.split}"
+            click.echo(f"{place}: {made.problems} problems, {made.digest[:16]}")
 
     _with_bar("reading", work)
 

@@ -24,7 +24,7 @@ from flows.plan import check_hours, make_plan
 from flows.presets import Configuration, DataSource, PresetName, Study
 from flows.progress import Progress
 from flows.report import report
-from flows.services import home_folder
+from flows.services import default_store
 from flows.studies import Lowered, Request, lower
 from flows.sweep import train
 from raise_model.errors import UserError
@@ -42,11 +42,6 @@ class _OneLine(logging.Filter):
             record.exc_info = record.exc_text = None
             record.msg, record.args = f"error: {error}", ()
         return True
-
-
-def default_store() -> str:
-    """``RAISE_HOME/store``."""
-    return str(home_folder() / "store")
 
 
 def _tracking_uri() -> str:
@@ -166,7 +161,7 @@ def full_repro(
             max_concurrent=max_concurrent,
         )
     )  # fmt: skip
-    target = Store(store or default_store())
+    target = Store(store or default_store(request.preset))
     plan = make_plan(request, target, device=resources.device, slots=slots_of_cluster(resources))
     get_run_logger().info("%s", plan.line())
     check_hours(plan, request, target, max_hours)

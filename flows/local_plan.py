@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from prefect.exceptions import ParameterTypeError
 
-from flows.full_repro import default_store, full_repro
+from flows.full_repro import full_repro
 from flows.plan import Plan, check_hours, make_plan
+from flows.services import default_store
 from flows.studies import Request
 from raise_model.errors import UserError
 from raise_model.store import Store
@@ -59,7 +60,7 @@ def plan_here(parameters: Mapping[str, Any]) -> tuple[Plan, str]:
     if device == "cuda":
         slots = min(slots, int(torch.cuda.device_count() / (values["gpus_per_trial"] or 1.0)))
     slots = max(1, min(slots, values["max_concurrent"] or slots))
-    store = Store(values["store"] or default_store())
+    store = Store(values["store"] or default_store(preset))
     plan = make_plan(request, store, device=device, slots=slots)
     try:
         check_hours(plan, request, store, values["max_hours"])

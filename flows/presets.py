@@ -64,7 +64,7 @@ PRESETS: Mapping[str, Preset] = {
         seeds=2, rounds=3, problems=10_000,
     ),
     "smoke": Preset(
-        studies=STUDIES, models=("raise",), configurations=("center",),
+        studies=STUDIES, models=("raise",), configurations=CONFIGURATIONS[:4],
         seeds=2, rounds=2, problems=100,
     ),
 }  # fmt: skip

@@ -46,6 +46,10 @@ def addresses(home: Path, urls: Mapping[str, str]) -> dict[str, str]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
         "PREFECT_CLI_PROMPT": "false",
+        # `prefect deployment run --watch` shows a run's log, not only its states, and soon.
+        "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "true",
+        "PREFECT_SERVER_LOGS_STREAM_PUBLISHING_ENABLED": "true",
+        "PREFECT_LOGGING_TO_API_BATCH_INTERVAL": "0.5",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -46,6 +46,11 @@ def home_folder() -> Path:
     return Path(os.environ.get("RAISE_HOME", ".raise")).expanduser().absolute()
 
 
+def default_store(preset: str = "") -> str:
+    """``store`` under the home; ``smoke`` has data of its own, and hence its own store."""
+    return str(home_folder() / ("smoke" if preset == "smoke" else "store"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Service:
     """A started service, as ``services.json`` has it."""

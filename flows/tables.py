@@ -8,7 +8,7 @@ from rich.console import Console
 
 from artifacts import aggregate
 from artifacts.tables import ResultsTable, results_table
-from flows.services import home_folder
+from flows.services import default_store
 from flows.studies import Request, lower
 from raise_model.data.schema import open_manifest
 from raise_model.specs import EvaluationSpec
@@ -36,7 +36,7 @@ def print_results(
     root: str | None, values: Mapping[str, Any] | None = None, *, as_json: bool = False
 ) -> None:
     """Print the table of a run, or of everything in the store."""
-    store = Store(root or str(home_folder() / "store"))
+    store = Store(root or default_store(values["preset"] if values else ""))
     table = requested_table(store, values) if values else table_of(store, "all")
     Console().print(table.to_rich())
     if as_json:

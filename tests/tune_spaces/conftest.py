@@ -65,7 +65,7 @@ def store(make_store):
     return make_store()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_spec(data):
     def make(seed=0, steps=6, validate_every=3):
         spec = trial_spec(
@@ -111,6 +111,12 @@ class Events:
 @pytest.fixture
 def events():
     return Events()
+
+
+@pytest.fixture(scope="session")
+def new_events():
+    """For fixtures of a wider scope."""
+    return Events
 
 
 @pytest.fixture

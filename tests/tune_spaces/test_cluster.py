@@ -134,7 +134,9 @@ def test_store_that_is_another_folder_on_a_node_names_the_node(
 def test_too_little_disk_names_node_and_folder(ray_cluster, store, make_spec, cache):
     free = shutil.disk_usage(store.root).free
     specs = [make_spec()] * (free // cluster.FREE_BYTES_PER_TRIAL + 2)
-    with pytest.raises(UserError, match=f"node {socket.gethostname()}: {store.root} has .* GB free"):
+    with pytest.raises(
+        UserError, match=f"node {socket.gethostname()}: {store.root} has .* GB free"
+    ):
         preflight(CPU, store, specs, cache=cache)
 
 

@@ -1,5 +1,6 @@
 """Sweeps of real trainings on real Ray: what is run, what survives, what is said."""
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -12,6 +13,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -22,6 +24,7 @@ from raise_model.store import Process, Store
 from raise_model.training.trial import run_trial
 from tune_spaces import sweep as sweep_module
 from tune_spaces.cluster import Resources
+from tune_spaces.sweep import sweep
 from tune_spaces.trial_process import PRELOADED
 
 # Ray's own use of old idioms; files that Ray leaves to the garbage collector.
@@ -31,6 +34,9 @@ pytestmark = [
     pytest.mark.filterwarnings("default::ResourceWarning"),
     pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+CPU = Resources(device="cpu")
 
 
 def trial_process(store, spec):
@@ -44,49 +50,70 @@ def best_weights(store, spec):
     return torch.load(io.BytesIO(data), weights_only=True)["solver"]
 
 
-def test_every_trial_is_trained_once_in_its_own_process(run, store, make_spec, events):
-    specs = [make_spec(seed) for seed in range(3)]
-    processes = {}
-    events.act = lambda trial, row: processes.setdefault(
-        trial, Process(**store.read_json(f"trials/{trial}/claims/0001.json")["process"])
-    )
-    outcome = run(store, specs)
-    assert outcome.failed == {}
-    assert sorted(outcome.done) == sorted(spec.name for spec in specs)
-    for spec in specs:
-        assert events.of(spec) == ["running", "done"]
-        assert events.steps(spec) == [3, 6]
-        done = store.trial(spec).done()
+@pytest.fixture(scope="module")
+def eventful(ray_cluster, data, make_spec, new_events, tmp_path_factory):
+    """One sweep in which much goes wrong: a trial is killed, one has the wrong data, Tune's
+    folder is deleted in the middle; two go undisturbed."""
+    folder = tmp_path_factory.mktemp("eventful")
+    (folder / "store").mkdir()
+    (folder / "store" / "datasets").symlink_to(data[0] / "store" / "datasets")
+    store = Store(str(folder / "store"))
+    plain, other, killed = make_spec(0), make_spec(1), make_spec(2, steps=12)
+    wrong = dataclasses.replace(plain, data=dataclasses.replace(plain.data, train_digest="0" * 64))
+    events = new_events()
+    processes, deleted, printed = {}, [], io.StringIO()
+
+    def act(trial, row):
+        claim = Process(**store.read_json(f"trials/{trial}/claims/0001.json")["process"])
+        if trial not in processes and trial == killed.name:
+            os.kill(claim.pid, signal.SIGKILL)
+        processes.setdefault(trial, claim)
+        for path in folder.glob("raise-tune-*"):
+            shutil.rmtree(path)
+            deleted.append(path)
+
+    events.act = act
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            outcome = sweep(
+                store,
+                [wrong, killed, plain, other],
+                resources=CPU,
+                cache=data[0] / "cache",
+                on_report=events.on_report,
+                on_state=events.on_state,
+            )
+    return SimpleNamespace(
+        store=store, plain=plain, other=other, killed=killed, wrong=wrong, events=events,
+        processes=processes, deleted=deleted, printed=printed.getvalue(), outcome=outcome,
+        folder=folder,
+    )  # fmt: skip
+
+
+def test_trials_are_trained_once_each_in_its_own_process(eventful):
+    for spec in (eventful.plain, eventful.other):
+        assert eventful.events.of(spec) == ["running", "done"]
+        assert eventful.events.steps(spec) == [3, 6]
+        done = eventful.store.trial(spec).done()
         assert done["attempts"] == 1
         assert done["provenance"]["threads"] == 1
-    assert len(set(processes.values())) == 3
-    assert os.getpid() not in {process.pid for process in processes.values()}
+    assert len(set(eventful.processes.values())) == 3
+    assert os.getpid() not in {process.pid for process in eventful.processes.values()}
 
 
-def test_finished_trials_are_not_submitted(run, store, make_spec, data, events, monkeypatch):
-    spec = make_spec()
-    run_trial(store, spec, device="cpu", threads=1, cache=data[0] / "cache")
-    monkeypatch.setattr(sweep_module, "_run_tuner", None)
-    assert run(store, [spec]).done == [spec.name]
-    assert events.states == [(spec.name, "done", "finished before")]
+def test_outcome_lists_done_and_failed(eventful):
+    assert sorted(eventful.outcome.done) == sorted(
+        spec.name for spec in (eventful.plain, eventful.other, eventful.killed)
+    )
+    assert list(eventful.outcome.failed) == [eventful.wrong.name]
 
 
-def test_killed_trial_resumes_and_ends_with_the_same_bits(
-    run, store, make_store, make_spec, data, events
-):
-    spec = make_spec(steps=12)
-    killed = []
-
-    def kill_once(trial, row):
-        if not killed:
-            killed.append(trial_process(store, spec))
-            os.kill(killed[0], signal.SIGKILL)
-
-    events.act = kill_once
-    outcome = run(store, [spec])
-    assert outcome.done == [spec.name]
-    assert events.of(spec) == ["running", "retrying", "running", "done"]
-    assert "SIGKILL" in next(detail for _, state, detail in events.states if state == "retrying")
+def test_killed_trial_resumes_and_ends_with_the_same_bits(eventful, make_store, data):
+    spec, store = eventful.killed, eventful.store
+    assert eventful.events.of(spec) == ["running", "retrying", "running", "done"]
+    details = [detail for _, state, detail in eventful.events.states if state == "retrying"]
+    assert "SIGKILL" in details[0]
     assert store.trial(spec).done()["attempts"] == 2
     log = store.read(store.trial(spec).file("log.txt")).decode()
     assert "attempt 2 starts at step 0" not in log, "it resumed from a checkpoint"
@@ -96,6 +123,33 @@ def test_killed_trial_resumes_and_ends_with_the_same_bits(
     assert all(torch.equal(first[name], second[name]) for name in second)
 
 
+def test_refused_trial_is_not_repeated_and_says_where_its_log_is(eventful):
+    reason = eventful.outcome.failed[eventful.wrong.name]
+    assert "\n" not in reason
+    assert "digest" in reason
+    log = f"{eventful.store.root}/trials/{eventful.wrong.name}/log.txt"
+    assert reason.endswith(f"log: {log}")
+    assert Path(log).exists()
+    assert eventful.events.of(eventful.wrong) == ["running", "failed"]
+
+
+def test_tunes_folder_may_vanish(eventful):
+    assert eventful.deleted
+    assert not list(eventful.folder.glob("raise-tune-*")), "nothing is left of it"
+
+
+def test_sweep_prints_nothing(eventful):
+    assert eventful.printed == ""
+
+
+def test_finished_trials_are_not_submitted(eventful, run, events, monkeypatch):
+    monkeypatch.setattr(sweep_module, "_run_tuner", None)
+    specs = [eventful.plain, eventful.killed]
+    assert run(eventful.store, specs).done == [spec.name for spec in specs]
+    assert [event[1:] for event in events.states] == [("done", "finished before")] * 2
+
+
+@pytest.mark.slow
 def test_killed_worker_takes_its_trial_along_and_it_is_restarted(run, store, make_spec, events):
     spec = make_spec(steps=12)
     processes = []
@@ -113,31 +167,14 @@ def test_killed_worker_takes_its_trial_along_and_it_is_restarted(run, store, mak
     assert not alive
 
 
-def test_tunes_folder_may_vanish_and_the_sweep_goes_on(
-    run, store, make_spec, events, monkeypatch, tmp_path
+def test_trials_held_elsewhere_are_waited_for_and_taken_over_if_given_up(
+    run, store, make_spec, data, events
 ):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    specs = [make_spec(seed) for seed in range(3)]
-    deleted = []
-
-    def delete_folder(trial, row):
-        for folder in tmp_path.glob("raise-tune-*"):
-            shutil.rmtree(folder)
-            deleted.append(folder)
-
-    events.act = delete_folder
-    assert len(run(store, specs).done) == 3
-    assert deleted
-    assert not list(tmp_path.glob("raise-tune-*")), "nothing is left"
-    assert run(store, [*specs, make_spec(3)]).done[-1] == make_spec(3).name
-
-
-def test_trial_held_elsewhere_is_waited_for(run, store, make_spec, data, events):
-    spec, other = make_spec(0, steps=30), make_spec(1)
+    held, given_up = make_spec(0, steps=30), make_spec(1)
     started = threading.Event()
     holder = threading.Thread(
         target=run_trial,
-        args=(Store(store.root), spec),
+        args=(Store(store.root), held),
         kwargs={
             "device": "cpu",
             "threads": 1,
@@ -147,39 +184,21 @@ def test_trial_held_elsewhere_is_waited_for(run, store, make_spec, data, events)
     )
     holder.start()
     assert started.wait(60)
-    outcome = run(store, [spec, other])
-    holder.join()
-    assert sorted(outcome.done) == sorted([spec.name, other.name])
-    assert events.of(spec) == ["waiting", "done"]
-    assert store.trial(spec).done()["attempts"] == 1
-    assert events.steps(spec) == []
-
-
-def test_trial_given_up_elsewhere_is_taken_over(run, store, make_spec, events):
-    spec = make_spec()
-    store.trial(spec).put_spec(spec)
-    claim = store.trial(spec).claim()
+    store.trial(given_up).put_spec(given_up)
+    claim = store.trial(given_up).claim()
     claim.__enter__()
     timer = threading.Timer(1.0, lambda: claim.__exit__(None, None, None))
     timer.start()
-    assert run(store, [spec]).done == [spec.name]
+    outcome = run(store, [held, given_up])
+    holder.join()
     timer.join()
-    assert events.of(spec) == ["waiting", "running", "done"]
+    assert outcome.done == [held.name, given_up.name]
+    assert events.of(held) == ["waiting", "done"]
+    assert store.trial(held).done()["attempts"] == 1
+    assert events.of(given_up) == ["waiting", "running", "done"]
 
 
-def test_refused_trial_is_not_repeated_and_does_not_stop_the_others(run, store, make_spec, events):
-    good, bad = make_spec(0), make_spec(1)
-    bad = dataclasses.replace(bad, data=dataclasses.replace(bad.data, train_digest="0" * 64))
-    outcome = run(store, [bad, good])
-    assert outcome.done == [good.name]
-    reason = outcome.failed[bad.name]
-    assert "\n" not in reason
-    assert "digest" in reason
-    assert reason.endswith(f"log: {store.root}/trials/{bad.name}/log.txt")
-    assert Path(reason.rpartition("log: ")[2]).exists()
-    assert events.of(bad) == ["running", "failed"]
-
-
+@pytest.mark.slow
 def test_failure_that_may_pass_is_tried_three_times(run, store, make_spec, events, tmp_path):
     (tmp_path / "file").write_text("no folder can be made under a file")
     spec = make_spec()
@@ -189,7 +208,9 @@ def test_failure_that_may_pass_is_tried_three_times(run, store, make_spec, event
     assert "Error" in outcome.failed[spec.name]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
 def test_signal_stops_trials_first_then_reaches_its_handler(run, store, make_spec, events, number):
     class Terminated(BaseException):
         pass
@@ -222,6 +243,7 @@ def test_signal_stops_trials_first_then_reaches_its_handler(run, store, make_spe
     assert ray.available_resources()["CPU"] == 2, "its slot is free again"
 
 
+@pytest.mark.slow
 def test_error_of_a_callback_is_raised_and_stops_the_trials(run, store, make_spec, events):
     spec = make_spec(steps=3000)
 
@@ -234,18 +256,12 @@ def test_error_of_a_callback_is_raised_and_stops_the_trials(run, store, make_spe
     assert not store.trial(spec).is_done
 
 
+@pytest.mark.slow
 def test_no_more_trials_at_once_than_asked_for(run, store, make_spec, events):
     specs = [make_spec(seed) for seed in range(3)]
     run(store, specs, resources=Resources(device="cpu", max_concurrent=1))
     order = [state for _, state, _ in events.states]
     assert order == ["running", "done"] * 3
-
-
-def test_sweep_prints_nothing(run, store, make_spec, capfd):
-    run(store, [make_spec()])
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert captured.err == ""
 
 
 def test_trial_processes_import_neither_services_nor_ray():
