@@ -71,7 +71,7 @@ def _raise(preset: str, label_ratio: float) -> TrainingPreset:
         )  # fmt: skip
     if preset == "demo":
         return TrainingPreset(
-            config=raise_config.demo(), steps=1_000, validate_every=100,
+            config=raise_config.demo(), steps=3_000, validate_every=250,
             validation_problems=500, image_size=20, resize="area",
         )  # fmt: skip
     return TrainingPreset(

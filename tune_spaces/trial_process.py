@@ -11,6 +11,7 @@ when the actor's end of the connection closes, and a child ends with its nursery
 nothing outlives a killed actor.
 """
 
+import gc
 import importlib
 import multiprocessing
 import os
@@ -18,15 +19,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow
+
 PRELOADED = (
     "raise_model.training.trial",
-    "raise_model.models.registry",
+    "raise_model.models.raise_net.model",
     # Imported by torch at the first optimiser step or by the label loss, not before.
     "torch._dynamo",
     "scipy.optimize",
@@ -100,10 +103,34 @@ def _describe_exit(code: int) -> str:
     return f"the trial's process ended with status {code} before the training did"
 
 
-def _serve(actor: Connection) -> None:
-    """Fork a child for each request and pass its messages on, until the actor is gone."""
+class _NoPandas:
+    """An import hook that finds no pandas."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not used in trials", name=name)
+
+
+def _preload() -> None:
+    """Import what every trial needs, and nothing that none does."""
+    # pyarrow imports pandas as soon as an array is made, a second in every trial, unless it
+    # looked before and found none; it looks once.
+    hook: Any = _NoPandas()
+    sys.meta_path.insert(0, hook)
+    try:
+        pyarrow.array([0.0])
+    finally:
+        sys.meta_path.remove(hook)
     for module in PRELOADED:
         importlib.import_module(module)
+    # The children's garbage collector would walk, and so copy, all that was just imported.
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(actor: Connection) -> None:
+    """Fork a child for each request and pass its messages on, until the actor is gone."""
+    _preload()
     fork = multiprocessing.get_context("fork")
     while True:
         try:
@@ -154,14 +181,19 @@ def _end_with_parent() -> None:
 
 
 def _train(connection: Connection, request: Mapping[str, Any]) -> None:
-    """In the child: train and say how it ended."""
+    """In the child."""
+    threading.Thread(target=_end_with_parent, daemon=True, name="end-with-parent").start()
+    _train_and_say(connection.send, request)
+
+
+def _train_and_say(say: Callable[[Any], None], request: Mapping[str, Any]) -> None:
+    """Train; say the rows, and last how it ended."""
     from raise_model.errors import UserError
     from raise_model.specs import TrialSpec
     from raise_model.store import ClaimLost, Held, Store
     from raise_model.training.fit import NonFiniteLoss
     from raise_model.training.trial import run_trial
 
-    threading.Thread(target=_end_with_parent, daemon=True, name="end-with-parent").start()
     try:
         run_trial(
             Store(request["store"]),
@@ -169,7 +201,7 @@ def _train(connection: Connection, request: Mapping[str, Any]) -> None:
             device=request["device"],
             threads=request["threads"],
             cache=Path(request["cache"]),
-            report=connection.send,
+            report=say,
         )
         ended = Ended(outcome="done")
     except (Held, ClaimLost) as error:
@@ -180,7 +212,7 @@ def _train(connection: Connection, request: Mapping[str, Any]) -> None:
     except Exception as error:
         # The traceback is in the trial's log; the store or the memory may be back next time.
         ended = Ended(outcome="failed", reason=_one_line(error))
-    connection.send(ended)
+    say(ended)
 
 
 def _one_line(error: Exception) -> str:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from raise_model.data import answer_sets, schema
-from raise_model.data.grammar import CONFIGURATIONS, Component, configuration
+from raise_model.data.grammar import CONFIGURATIONS, configuration
 from raise_model.data.render import render_panel
-from raise_model.data.rules import Attribute, apply_rule, sample_rule
+from raise_model.data.rules import Entity, Matrix, Rule, sample_matrix
 from raise_model.data.schema import Manifest, Problem
 from raise_model.data.splits import SPLITS, split_of
 from raise_model.errors import UserError
+from raise_model.problem import NUM_PANELS
 from raise_model.provenance import package_version
 from raise_model.store import Store
 
@@ -30,26 +31,8 @@ REVISION = 1
 """Raised whenever the same seed gives other problems."""
 FILE_PROBLEMS = 512
 """Problems of one file, written by one worker in one go."""
-_ATTRIBUTES: tuple[Attribute, ...] = ("type", "size", "color")
 
 Progress = Callable[[int, int], None]
-
-
-def _levels(component: Component, attribute: Attribute) -> tuple[int, int]:
-    return {
-        "type": component.type_levels,
-        "size": component.size_levels,
-        "color": component.color_levels,
-    }[attribute]
-
-
-def generated_configurations() -> Sequence[str]:
-    """Configurations that the generator makes: those whose components have one slot each."""
-    return [
-        name
-        for name, made in CONFIGURATIONS.items()
-        if all(len(component.slots) == 1 for component in made.components)
-    ]
 
 
 def make_problem(dataset: str, name: str, seed: int, index: int) -> Problem:
@@ -57,57 +40,53 @@ def make_problem(dataset: str, name: str, seed: int, index: int) -> Problem:
     made = configuration(name)
     number = list(CONFIGURATIONS).index(name)
     generator = np.random.default_rng(np.random.SeedSequence([seed, number, index]))
-    rules: list[dict[str, Any]] = []
-    levels: dict[answer_sets.Place, tuple[int, int]] = {}
-    values: dict[answer_sets.Place, np.ndarray] = {}
-    angles, uniformity = [], []
-    for i, component in enumerate(made.components):
-        rules.append(
-            {"component": i, "attribute": "number_position", "rule": "constant", "value": 0}
-        )
-        for attribute in _ATTRIBUTES:
-            levels[i, attribute] = _levels(component, attribute)
-            rule = sample_rule(attribute, levels[i, attribute], generator)
-            values[i, attribute] = apply_rule(rule, levels[i, attribute], generator).ravel()
-            rules.append(
-                {"component": i, "attribute": attribute, "rule": rule.name, "value": rule.value}
-            )
-        angles.append(np.repeat(generator.integers(0, 8, size=3), 3))
-        uniformity.append(int(generator.integers(4)))
-    answer = {place: int(panel[8]) for place, panel in values.items()}
+    matrices = [
+        sample_matrix(i, component, uniform=made.uniform, generator=generator)
+        for i, component in enumerate(made.components)
+    ]
     draw = answer_sets.raven if dataset == "raven" else answer_sets.iraven
-    offered = draw(answer, levels, generator)
-    order = generator.permutation(8)
-    offered = [offered[i] for i in order]
-
-    panels = [{place: int(panel[i]) for place, panel in values.items()} for i in range(8)]
-    panels += [answer | dict(change) for change in offered]
-    rows = [*range(8), *[8] * 8]
-    entities = [
-        [
-            {
-                "component": i,
-                "slot": 0,
-                **{attribute: panel[i, attribute] for attribute in _ATTRIBUTES},
-                "angle": int(angles[i][row]),
-            }
-            for i in range(len(made.components))
-        ]
-        for panel, row in zip(panels, rows, strict=True)
-    ]
-    layout = [
-        {"component": i, "number": 0, "position": [0], "uniformity": level}
-        for i, level in enumerate(uniformity)
-    ]
+    candidates = draw(matrices, generator)
+    order = generator.permutation(len(candidates))
+    offered = [candidates[i] for i in order]
+    panels = [[matrix.panels[i] for matrix in matrices] for i in range(NUM_PANELS - 1)]
+    panels += [candidate.entities for candidate in offered]
+    entities = [[_by_slot(part) for part in panel] for panel in panels]
+    flat = [[entity for part in panel for entity in part] for panel in entities]
     return Problem(
         index=index,
-        panels=np.stack([render_panel(made, panel) for panel in entities]),
+        panels=np.stack([render_panel(made, panel) for panel in flat]),
         target=int(np.flatnonzero(order == 0)[0]),
-        rules=rules,
-        layouts=[layout] * 16,
-        entities=entities,
-        modified=[sorted(f"{attribute}{i}" for i, attribute in change) for change in offered],
+        rules=[
+            {"component": matrix.number, **_rule(rule)}
+            for matrix in matrices
+            for rule in matrix.rules.values()
+        ],
+        layouts=[
+            [_layout(*part) for part in zip(matrices, panel, strict=True)] for panel in entities
+        ],
+        entities=flat,
+        modified=[
+            sorted(f"{attribute}{number}" for number, attribute in candidate.modified)
+            for candidate in offered
+        ],
     )
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {"attribute": rule.attribute, "rule": rule.name, "value": rule.value}
+
+
+def _by_slot(entities: Sequence[Entity]) -> Sequence[Entity]:
+    return sorted(entities, key=lambda entity: entity["slot"])
+
+
+def _layout(matrix: Matrix, entities: Sequence[Entity]) -> dict[str, Any]:
+    return {
+        "component": matrix.number,
+        "number": len(entities) - 1,
+        "position": [entity["slot"] for entity in entities],
+        "uniformity": matrix.uniformity,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,9 +176,6 @@ def _check(dataset: str, name: str, problems: int) -> None:
     if dataset not in SEEDS:
         raise UserError(f"unknown data set {dataset!r}; the generator makes {', '.join(SEEDS)}")
     configuration(name)
-    if name not in generated_configurations():
-        made = ", ".join(generated_configurations())
-        raise UserError(f"the generator does not make {name} yet; it makes {made}")
     if problems < 10:
         raise UserError(f"problems must be at least 10 (one split each), not {problems}")
 

@@ -33,6 +33,10 @@ class Component:
     color_levels: tuple[int, int] = (0, 9)
     type_levels: tuple[int, int] = (1, 5)
 
+    def levels(self, attribute: str) -> tuple[int, int]:
+        """Lowest and highest level of ``type``, ``size`` or ``color``."""
+        return getattr(self, f"{attribute}_levels")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -106,7 +107,7 @@ def test_precision_that_a_node_lacks_names_the_node(
 ):
     # The probe runs in a worker: what it finds there depends on the processor.
     spec = dataclasses.replace(make_spec(), precision="bf16")
-    flags = open("/proc/cpuinfo").read()
+    flags = Path("/proc/cpuinfo").read_text()
     if any(flag in flags for flag in ("avx512_bf16", "amx_bf16", " bf16")):
         preflight(CPU, store, [spec], cache=cache)
     else:

@@ -25,7 +25,6 @@ from raise_model.training.trial import run_trial
 from tune_spaces import sweep as sweep_module
 from tune_spaces.cluster import Resources
 from tune_spaces.sweep import sweep
-from tune_spaces.trial_process import PRELOADED
 
 # Ray's own use of old idioms; files that Ray leaves to the garbage collector.
 pytestmark = [
@@ -264,15 +263,24 @@ def test_no_more_trials_at_once_than_asked_for(run, store, make_spec, events):
     assert order == ["running", "done"] * 3
 
 
-def test_trial_processes_import_neither_services_nor_ray():
+def test_trial_imports_neither_services_nor_ray(store, make_spec, data):
     code = (
-        "import importlib, json, sys, tune_spaces.trial_process\n"
-        f"[importlib.import_module(name) for name in {PRELOADED!r}]\n"
+        "import json, pathlib, sys\n"
+        "from tune_spaces import trial_process\n"
+        "trial_process._preload()\n"
+        "root, cache, spec = sys.argv[1:]\n"
+        "trial_process._train_and_say(print, {'store': root, 'cache': cache,\n"
+        "    'spec': json.loads(spec), 'device': 'cpu', 'threads': 1})\n"
         "names = {name.partition('.')[0] for name in sys.modules}\n"
         "print(json.dumps(sorted(names & {'mlflow', 'prefect', 'pandas', 'ray', 'rich'})))"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    spec = make_spec()
     output = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, store.root, data[0] / "cache", json.dumps(spec.to_json())],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert json.loads(output.stdout) == []
+    assert store.trial(spec).is_done
+    assert json.loads(output.stdout.splitlines()[-1]) == []
