@@ -141,6 +141,12 @@ class _Watcher(tune.Callback):
         self._names: dict[str, str] = {}
         self._outcomes: dict[str, tuple[str, str]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Tune pickles its callbacks for a restore that never comes, and the caller's
+        may hold what cannot be pickled (loggers, clients).
+        """
+        return {}
+
     def _name(self, trial: Any) -> str:
         if trial.trial_id not in self._names:
             self._names[trial.trial_id] = TrialSpec.from_json(trial.config["spec"]).name

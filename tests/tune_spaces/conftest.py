@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import threading
 
 import pytest
 import ray
@@ -89,6 +90,7 @@ class Events:
     """Records what a sweep reports; ``act`` is called with every row."""
 
     def __init__(self):
+        self.unpicklable = threading.Lock()  # as loggers and clients of real callers
         self.states = []
         self.rows = []
         self.act = lambda trial, row: None
