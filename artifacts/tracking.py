@@ -53,6 +53,7 @@ FINGERPRINT_TAG = "raise.fingerprint"
 STUDY_TAG = "raise.study"
 SUMMARY_TAG = "raise.summary"
 PARENT_TAG = "mlflow.parentRunId"
+KIND_TAG = "mlflow.experimentKind"
 
 RETRY_SECONDS = 2.0
 REQUEST_SECONDS = 20
@@ -98,7 +99,8 @@ class Projection:
 
     def _create_experiment(self) -> None:
         try:
-            self.client.create_experiment(EXPERIMENT)
+            # Without its kind the user interface shows an empty page about language models.
+            self.client.create_experiment(EXPERIMENT, tags={KIND_TAG: "custom_model_development"})
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
@@ -226,7 +228,7 @@ class Tracker:
     @property
     def experiment_path(self) -> str:
         """Path of the experiment in the MLflow UI."""
-        return f"#/experiments/{self._projection.experiment}"
+        return f"#/experiments/{self._projection.experiment}/runs"
 
     def start_study(
         self, name: str, trials: Sequence[TrialSpec], params: Mapping[str, Any]
