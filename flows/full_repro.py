@@ -91,7 +91,10 @@ def _stages(
     ]
     _fail_if_incomplete(failures, len(lowered.trials) + len(lowered.evaluations))
     for row in table.to_rows():
-        get_run_logger().info("%s", ", ".join(f"{name} {cell}" for name, cell in row.items()))
+        model, *cells = row.items()
+        get_run_logger().info(
+            "%s: %s", model[1], ", ".join(f"{name} {value}" for name, value in cells)
+        )
     return f"{len(swept.done)} trials, {len(evaluated.done)} evaluations"
 
 
@@ -102,52 +105,37 @@ def _trials_to_check(request: Request) -> Lowered:
 
 @flow(name="raise")
 def full_repro(
-    preset: Annotated[
-        PresetName,
-        Field(description="Scale. auto: paper if the cluster has GPUs, else lite. demo: minutes."),
-    ] = "auto",
-    studies: Annotated[
-        list[Study], Field(description="Parts of the paper; none: all of the preset.")
-    ] = [],  # noqa: B006
-    models: Annotated[
-        list[str], Field(description="Solvers, e.g. raise; none: all of the preset.")
-    ] = [],  # noqa: B006
-    configurations: Annotated[
-        list[Configuration], Field(description="RAVEN configurations; none: all of the preset.")
-    ] = [],  # noqa: B006
-    trials: Annotated[
-        int, Field(ge=0, le=100, description="Seeds of each training; 0: as many as the preset.")
-    ] = 0,
-    label_ratio: Annotated[
-        float,
-        Field(
-            ge=-1,
-            le=1,
-            description="Share of training problems with rule labels, 0 to 1; -1: the paper's.",
-        ),
-    ] = -1.0,
-    store: Annotated[
-        str, Field(description="Folder or s3:// URI of data and results; empty: RAISE_HOME/store.")
-    ] = "",
-    data: Annotated[
-        DataSource,
-        Field(description="generated, or published: files read by raise-rpm ingest before."),
-    ] = "generated",
-    device: Annotated[
-        DeviceChoice, Field(description="auto: GPUs if the cluster has any.")
-    ] = "auto",
-    cpus_per_trial: Annotated[int, Field(ge=1, description="CPUs, and threads, of a trial.")] = 1,
-    gpus_per_trial: Annotated[
-        float, Field(ge=0, description="GPUs of a trial, e.g. 0.25; 0 on cuda: one.")
-    ] = 0.0,
-    max_concurrent: Annotated[
-        int, Field(ge=0, description="Trials at once; 0: as many as fit.")
-    ] = 0,
-    max_hours: Annotated[
-        float, Field(gt=0, description="A longer plan is refused before it starts.")
-    ] = 24.0,
+    preset: PresetName = "auto",
+    studies: list[Study] = [],  # noqa: B006
+    models: list[str] = [],  # noqa: B006
+    configurations: list[Configuration] = [],  # noqa: B006
+    trials: Annotated[int, Field(ge=0, le=100)] = 0,
+    label_ratio: Annotated[float, Field(ge=-1, le=1)] = -1.0,
+    store: str = "",
+    data: DataSource = "generated",
+    device: DeviceChoice = "auto",
+    cpus_per_trial: Annotated[int, Field(ge=1)] = 1,
+    gpus_per_trial: Annotated[float, Field(ge=0)] = 0.0,
+    max_concurrent: Annotated[int, Field(ge=0)] = 0,
+    max_hours: Annotated[float, Field(gt=0)] = 24.0,
 ) -> State:
-    """Reproduce the paper, or a part of it."""
+    """Reproduce the paper, or a part of it.
+
+    Args:
+        preset: Scale. auto is paper if the cluster has GPUs, else lite; demo takes minutes.
+        studies: Parts of the paper; none means all of the preset.
+        models: Solvers, e.g. raise; none means all of the preset.
+        configurations: RAVEN configurations; none means all of the preset.
+        trials: Seeds of each training; 0 means as many as the preset has.
+        label_ratio: Share of training problems with rule labels, 0 to 1; -1 means the paper's.
+        store: Folder or s3:// URI of data and results; empty means RAISE_HOME/store.
+        data: generated, or published for files that raise-rpm ingest has read.
+        device: auto uses GPUs if the cluster has any.
+        cpus_per_trial: CPUs, and threads, of a trial.
+        gpus_per_trial: GPUs of a trial, e.g. 0.25; 0 on cuda means one.
+        max_concurrent: Trials at once; 0 means as many as fit.
+        max_hours: A plan that takes longer is refused before it starts.
+    """
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         _silence_tracebacks(logging.getLogger(name))
     connect()
@@ -165,7 +153,8 @@ def full_repro(
     plan = make_plan(request, target, device=resources.device, slots=slots_of_cluster(resources))
     get_run_logger().info("%s", plan.line())
     check_hours(plan, request, target, max_hours)
-    preflight(resources, target, _trials_to_check(request).trials)
+    if plan.has_work:
+        preflight(resources, target, _trials_to_check(request).trials)
     with Tracker(_tracking_uri()) as tracker:
         params = {"preset": request.preset, "data": data, "device": resources.device}
         return Completed(message=_stages(target, request, resources, tracker, params))

@@ -42,6 +42,11 @@ class Plan:
     disk_gb: float
     store: str
 
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is to be trained or evaluated."""
+        return self.trials_done < self.trials or self.evaluations_done < self.evaluations
+
     def line(self) -> str:
         """For the log."""
         return (

@@ -27,11 +27,11 @@ def mark_of(home: Path, name: str) -> str:
 
 def start(
     name: str, command: Sequence[str], home: Path, environment: Mapping[str, str], log: Path
-) -> subprocess.Popen[bytes]:
-    """Start a detached, marked process whose output is appended to ``log``."""
+) -> int:
+    """Start a detached, marked process whose output is appended to ``log``; its id."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             env={**environment, MARK: mark_of(home, name)},
             stdin=subprocess.DEVNULL,
@@ -39,6 +39,9 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    # It outlives this process, which nobody needs to be warned of.
+    process.returncode = 0
+    return process.pid
 
 
 def _mark(process: psutil.Process) -> str:

@@ -23,6 +23,7 @@ class Progress:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._texts = dict.fromkeys(STAGES, "")
+        self._last_line = ""
         self._fractions = dict.fromkeys(STAGES, 0.0)
         self._logger = get_run_logger()
         self._logged = self._updated = clock()
@@ -34,12 +35,12 @@ class Progress:
 
     def update(self, stage: str, fraction: float, text: str, *, now: bool = False) -> None:
         """A stage got on; the log and the artifact hear of it now and then, or ``now``."""
-        changed = text != self._texts[stage]
         self._fractions[stage], self._texts[stage] = fraction, text
         time_now = self._clock()
-        if changed and (now or time_now - self._logged >= LOG_SECONDS):
-            self._logged = time_now
-            self._logger.info("%s: %s", stage, text)
+        line = f"{stage}: {text}"
+        if line != self._last_line and (now or time_now - self._logged >= LOG_SECONDS):
+            self._logged, self._last_line = time_now, line
+            self._logger.info("%s", line)
         if now or time_now - self._updated >= ARTIFACT_SECONDS:
             self._updated = time_now
             self._send()

@@ -36,6 +36,7 @@ DEPLOYMENT = "full-repro"
 FULL_NAME = f"{FLOW}/{DEPLOYMENT}"
 POLL_SECONDS = 1.0
 CANCEL_SECONDS = 90.0
+SETTLE_SECONDS = 10.0
 UNFINISHED = [
     StateType.SCHEDULED,
     StateType.PENDING,
@@ -191,11 +192,15 @@ def cancel(name: str | None, say: Callable[[str], None]) -> State:
         say(f"cancelling {run.name} ...")
         client.set_flow_run_state(run.id, Cancelling())
         deadline = time.monotonic() + CANCEL_SECONDS
+        settled = deadline
         while True:
             state = client.read_flow_run(run.id).state
             if state is not None and state.is_final():
-                return state
-            if time.monotonic() > deadline:
+                # The run's process says Crashed; its runner, a moment later, Cancelled.
+                settled = min(settled, time.monotonic() + SETTLE_SECONDS)
+                if state.is_cancelled() or time.monotonic() >= settled:
+                    return state
+            elif time.monotonic() > deadline:
                 raise UserError(
                     f"{run.name} has not ended within {CANCEL_SECONDS:.0f} s; is its runner alive? "
                     "see: raise-rpm status"

@@ -208,10 +208,8 @@ class Services:
             environment = clean_environment() | addresses(self.home, urls)
             environment |= EXTRAS[name](self.home)
             report(name, "starting")
-            process = processes.start(name, command, self.home, environment, log)
-            services[name] = Service(
-                name=name, pid=process.pid, url=urls.get(name, ""), log=str(log)
-            )
+            pid = processes.start(name, command, self.home, environment, log)
+            services[name] = Service(name=name, pid=pid, url=urls.get(name, ""), log=str(log))
             self._remember(services)
 
     def _remove_half_made(self, name: str) -> None:

@@ -15,6 +15,39 @@ from tune_spaces.cluster import Resources
 from tune_spaces.sweep import SweepOutcome, sweep
 
 
+class _Listener:
+    """Passes what the sweep says on to the board, to MLflow and to the flow's progress."""
+
+    def __init__(self, trials: Sequence[TrialSpec], tracker: Tracker, progress: Progress) -> None:
+        self._specs = {spec.name: spec for spec in trials}
+        self._tracker = tracker
+        self._progress = progress
+        self.board = Board(trials)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tune pickles the callbacks that it is given, and never reads them back.
+        return {}
+
+    def on_report(self, name: str, row: dict[str, float]) -> None:
+        self.board.report(name, row)
+        self._tracker.report(self._specs[name], row)
+        self.show()
+
+    def on_state(self, name: str, state: str, detail: str) -> None:
+        self.board.set_state(name, state)
+        if state == "done":
+            self._tracker.end(self._specs[name], "FINISHED")
+        elif state == "failed":
+            self._tracker.end(self._specs[name], "FAILED", reason=detail)
+            self._progress.warn(f"trial {name} failed: {detail}")
+        elif state == "retrying":
+            self._progress.warn(f"trial {name} starts again: {detail}")
+        self.show()
+
+    def show(self, *, now: bool = False) -> None:
+        self._progress.update("train", self.board.fraction, self.board.line(), now=now)
+
+
 @task(name="train", cache_policy=NO_CACHE, description="Train every trial that is not done.")
 def train(
     store: Store,
@@ -25,27 +58,15 @@ def train(
     params: Mapping[str, Any],
 ) -> SweepOutcome:
     """A failed trial is in the outcome; it stops no other one."""
-    specs = {spec.name: spec for spec in trials}
-    board = Board(trials)
     tracker.start_study(str(params["preset"]), trials, params)
     tracker.reconcile(store)
-
-    def on_report(name: str, row: dict[str, float]) -> None:
-        board.report(name, row)
-        tracker.report(specs[name], row)
-        progress.update("train", board.fraction, board.line())
-
-    def on_state(name: str, state: str, detail: str) -> None:
-        board.set_state(name, state)
-        if state == "done":
-            tracker.end(specs[name], "FINISHED")
-        elif state == "failed":
-            tracker.end(specs[name], "FAILED", reason=detail)
-            progress.warn(f"trial {name} failed: {detail}")
-        elif state == "retrying":
-            progress.warn(f"trial {name} starts again: {detail}")
-        progress.update("train", board.fraction, board.line())
-
-    outcome = sweep(store, trials, resources=resources, on_report=on_report, on_state=on_state)
-    progress.update("train", 1.0, board.line(), now=True)
+    listener = _Listener(trials, tracker, progress)
+    outcome = sweep(
+        store,
+        trials,
+        resources=resources,
+        on_report=listener.on_report,
+        on_state=listener.on_state,
+    )
+    listener.show(now=True)
     return outcome

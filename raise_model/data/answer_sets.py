@@ -108,6 +108,8 @@ def raven(matrices: Sequence[Matrix], generator: np.random.Generator) -> Sequenc
             entities = _with(answer[number], "slot", moved)
         else:
             levels = [values.pop(generator.integers(len(values))) for values in unused[place]]
+            if _only_swaps(answer[number], attribute, levels):
+                continue
             entities = _with(answer[number], attribute, levels)
         changed = [*answer[:number], entities, *answer[number + 1 :]]
         candidates.append(Candidate(entities=changed, modified=(place,)))
@@ -124,6 +126,14 @@ def _unused(matrix: Matrix, attribute: str) -> list:
     if attribute == "position":
         return _other_slots(matrix)
     return [_other_levels(matrix, attribute, entity) for entity in matrix.panels[8]]
+
+
+def _only_swaps(entities: Entities, attribute: str, levels: Sequence[int]) -> bool:
+    """Whether new levels are the old ones on other entities.
+
+    Such a panel could pass for an answer: nothing but the angles says which entity is which.
+    """
+    return sorted(levels) == sorted(entity[attribute] for entity in entities)
 
 
 def _with(entities: Entities, name: str, values: Iterable[int]) -> Entities:
@@ -179,11 +189,14 @@ def _changes(
         ]
     answer = matrix.panels[8]
     differ = matrix.rules[attribute].name == "constant" and matrix.uniformity != UNIFORM_LEVEL
-    levels = []
-    for entity in answer if differ else answer[:1]:
-        others = _other_levels(matrix, attribute, entity)
-        levels.append(others[generator.integers(len(others))])
-    return [levels if differ else levels * len(answer)]
+    while True:
+        levels = []
+        for entity in answer if differ else answer[:1]:
+            others = _other_levels(matrix, attribute, entity)
+            levels.append(others[generator.integers(len(others))])
+        levels = levels if differ else levels * len(answer)
+        if not _only_swaps(answer, attribute, levels):
+            return [levels]
 
 
 def _new_numbers(

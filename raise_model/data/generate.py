@@ -16,7 +16,7 @@ import numpy as np
 
 from raise_model.data import answer_sets, schema
 from raise_model.data.grammar import CONFIGURATIONS, configuration
-from raise_model.data.render import render_panel
+from raise_model.data.render import render_panels
 from raise_model.data.rules import Entity, Matrix, Rule, sample_matrix
 from raise_model.data.schema import Manifest, Problem
 from raise_model.data.splits import SPLITS, split_of
@@ -54,7 +54,7 @@ def make_problem(dataset: str, name: str, seed: int, index: int) -> Problem:
     flat = [[entity for part in panel for entity in part] for panel in entities]
     return Problem(
         index=index,
-        panels=np.stack([render_panel(made, panel) for panel in flat]),
+        panels=render_panels(made, flat),
         target=int(np.flatnonzero(order == 0)[0]),
         rules=[
             {"component": matrix.number, **_rule(rule)}

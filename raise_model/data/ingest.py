@@ -1,16 +1,14 @@
 """Published RAVEN and I-RAVEN files to Parquet.
 
 Expected are folders of pairs ``RAVEN_<i>_<train|val|test>.npz`` and ``.xml``, in a folder with
-the published name of their configuration.  Files are input from anywhere: npz is read with
-pickle forbidden, XML with document types refused (no entity expansion).  A damaged or unpaired
-problem is left out and reported with its reason.
+the published name of their configuration.  A damaged, unpaired or repeated problem is left out
+and reported with its reason.
 """
 
-import json
 import multiprocessing
+import os
 import re
 import uuid
-import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -18,27 +16,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
-from xml.parsers import expat
-
-import numpy as np
 
 from raise_model.data import grammar, schema
-from raise_model.data.schema import PANEL_SIZE, PANELS_PER_PROBLEM, Manifest, Problem
+from raise_model.data.published import BadFile, parse_xml, read_modified, read_problem
+from raise_model.data.schema import Manifest, Problem
 from raise_model.data.splits import split_of
 from raise_model.errors import UserError
-from raise_model.problem import NUM_CANDIDATES, RULES
 from raise_model.provenance import package_version
 from raise_model.store import Store
 
 FILE_PROBLEMS = 512
 _NAME = re.compile(r"RAVEN_(\d+)_(train|val|test)\.(npz|xml)")
-_LEVELS = ("Type", "Size", "Color", "Angle")
 Progress = Callable[[int, int], None]
-
-
-class BadFile(ValueError):
-    """Why a problem cannot be read, without its path."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,151 +52,24 @@ class _Pair:
     stem: str
 
 
-def parse_xml(data: bytes) -> ElementTree.Element:
-    """Parse without document types, so that no entity can be declared or expanded.
-
-    :raises BadFile: if the text is no XML or declares a document type.
-    """
-    builder = ElementTree.TreeBuilder()
-    parser = expat.ParserCreate()
-
-    def refuse(name: str, *_: Any) -> None:
-        raise BadFile(f"XML declares a document type ({name}), which is refused")
-
-    parser.StartDoctypeDeclHandler = refuse
-    parser.StartElementHandler = builder.start
-    parser.EndElementHandler = builder.end
-    try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
-        raise BadFile(f"XML is damaged: {error}") from None
-    return builder.close()
-
-
-def read_problem(npz: Path, xml: Path, configuration: str, index: int) -> Problem:
-    """One published problem in canonical form.
-
-    :raises BadFile: naming what is wrong.
-    """
-    panels, target = _read_npz(npz)
-    root = parse_xml(xml.read_bytes())
-    found = root.findall("./Panels/Panel")
-    if len(found) != PANELS_PER_PROBLEM:
-        raise BadFile(f"XML has {len(found)} panels, not {PANELS_PER_PROBLEM}")
-    made = grammar.configuration(configuration)
-    read = [_read_panel(panel, len(made.components)) for panel in found]
-    return Problem(
-        index=index,
-        panels=panels,
-        target=target,
-        rules=_read_rules(root),
-        layouts=[layouts for layouts, _ in read],
-        entities=[entities for _, entities in read],
-        modified=_read_modified(root),
-    )
-
-
-def _read_npz(path: Path) -> tuple[np.ndarray, int]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            panels, target = file["image"], int(file["target"])
-    except KeyError as error:
-        raise BadFile(f"npz has no array {error}") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise BadFile(f"npz is damaged: {error}") from None
-    shape = (PANELS_PER_PROBLEM, PANEL_SIZE, PANEL_SIZE)
-    if panels.shape != shape or panels.dtype != np.uint8:
-        raise BadFile(f"image is {panels.dtype} {panels.shape}, not uint8 {shape}")
-    if not 0 <= target < NUM_CANDIDATES:
-        raise BadFile(f"target is {target}, not 0 to {NUM_CANDIDATES - 1}")
-    return np.ascontiguousarray(panels), target
-
-
-def _number(element: ElementTree.Element, name: str) -> int:
-    value = element.get(name)
-    try:
-        return int(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise BadFile(f"XML: {element.tag} has {name}={value!r}, not a whole number") from None
-
-
-def _read_panel(
-    panel: ElementTree.Element, components: int
-) -> tuple[list[dict[str, Any]], list[dict[str, int]]]:
-    """Layouts and entities of one panel; slots are places in the layout's list of boxes."""
-    layouts, entities = [], []
-    found = panel.findall("./Struct/Component")
-    if len(found) != components:
-        raise BadFile(f"XML: a panel has {len(found)} components, not {components}")
-    for component in found:
-        layout = component.find("Layout")
-        if layout is None:
-            raise BadFile("XML: a component has no Layout")
-        number = _number(component, "id")
-        try:
-            boxes = json.loads(layout.get("Position", ""))
-            slots = [boxes.index(json.loads(e.get("bbox", ""))) for e in layout.findall("Entity")]
-        except ValueError:
-            raise BadFile("XML: an entity's bbox is not in its layout's Position") from None
-        layouts.append(
-            {
-                "component": number,
-                "number": _number(layout, "Number"),
-                "position": sorted(slots),
-                "uniformity": _number(layout, "Uniformity"),
-            }
-        )
-        for slot, entity in zip(slots, layout.findall("Entity"), strict=True):
-            levels = {name.lower(): _number(entity, name) for name in _LEVELS}
-            entities.append({"component": number, "slot": slot, **levels})
-    return layouts, entities
-
-
-def _read_rules(root: ElementTree.Element) -> list[dict[str, Any]]:
-    rules = []
-    for group in root.findall("./Rules/Rule_Group"):
-        for rule in group.findall("Rule"):
-            name, attribute = rule.get("name", "").lower(), rule.get("attr", "").lower()
-            if name not in RULES:
-                raise BadFile(f"XML: unknown rule {rule.get('name')!r}")
-            rules.append(
-                {
-                    "component": _number(group, "id"),
-                    "attribute": attribute.replace("/", "_"),
-                    "rule": name,
-                    "value": None,
-                }
-            )
-    if not rules:
-        raise BadFile("XML has no rules")
-    return rules
-
-
-def _read_modified(root: ElementTree.Element) -> list[list[str]] | None:
-    """I-RAVEN says which attributes each candidate changes; RAVEN does not."""
-    candidates = root.findall("./Modified_attributes/Candidate")
-    if not candidates:
-        return None
-    return [
-        sorted(
-            f"{attribute.get('name', '').lower()}{_number(attribute, 'component_id')}"
-            for attribute in candidate.findall("Attribute")
-        )
-        for candidate in candidates
-    ]
-
-
 def find_pairs(root: Path) -> tuple[list[_Pair], list[Rejected]]:
     """Problems below a folder, and files that belong to none."""
     seen: dict[str, set[str]] = defaultdict(set)
     rejected: list[Rejected] = []
-    for file in sorted(root.rglob("*")):
-        if file.suffix in (".npz", ".xml") and file.is_file():
-            if _NAME.fullmatch(file.name):
-                seen[str(file.with_suffix(""))].add(file.suffix)
+
+    def unreadable(error: OSError) -> None:
+        rejected.append(Rejected(path=str(error.filename), reason=f"{error.strerror}"))
+
+    for folder, _, names in os.walk(root, onerror=unreadable):
+        for name in sorted(names):
+            stem, suffix = os.path.splitext(os.path.join(folder, name))
+            if suffix not in (".npz", ".xml"):
+                continue
+            if _NAME.fullmatch(name):
+                seen[stem].add(suffix)
             else:
                 reason = "name is not RAVEN_<index>_<train|val|test>.npz or .xml"
-                rejected.append(Rejected(path=str(file), reason=reason))
+                rejected.append(Rejected(path=stem + suffix, reason=reason))
     pairs: list[_Pair] = []
     for stem, suffixes in seen.items():
         pair = _pair(stem, suffixes)
@@ -250,20 +112,26 @@ class _Written:
     rejected: Sequence[Rejected]
 
 
+def _read(pair: _Pair) -> Problem:
+    """:raises BadFile: naming what is wrong."""
+    try:
+        npz, xml = (Path(pair.stem + suffix).read_bytes() for suffix in (".npz", ".xml"))
+    except OSError as error:
+        raise BadFile(f"cannot be read: {error.strerror}") from None
+    return read_problem(npz, xml, pair.configuration, pair.index)
+
+
 def _write(root: str, file: _File) -> _Written:
     rejected: list[Rejected] = []
 
     def chunks() -> Iterator[list[Problem]]:
         for start in range(0, len(file.pairs), schema.ROW_GROUP):
-            chunk = []
+            chunk: list[Problem] = []
             for pair in file.pairs[start : start + schema.ROW_GROUP]:
-                npz, xml = Path(f"{pair.stem}.npz"), Path(f"{pair.stem}.xml")
                 try:
-                    problem = read_problem(npz, xml, pair.configuration, pair.index)
+                    chunk.append(_read(pair))
                 except BadFile as error:
                     rejected.append(Rejected(path=pair.stem, reason=str(error)))
-                    continue
-                chunk.append(problem)
             if chunk:
                 yield chunk
 
@@ -275,7 +143,7 @@ def _is_iraven(pairs: Sequence[_Pair]) -> bool:
     """I-RAVEN's files name the modified attributes of each candidate."""
     for pair in pairs:
         try:
-            return _read_modified(parse_xml(Path(f"{pair.stem}.xml").read_bytes())) is not None
+            return read_modified(parse_xml(Path(f"{pair.stem}.xml").read_bytes())) is not None
         except (BadFile, OSError):
             continue
     return False
@@ -306,6 +174,9 @@ def ingest(
         name = dataset or ("iraven_published" if _is_iraven(pairs) else "raven_published")
         for pair in pairs:
             groups[name, pair.configuration, pair.split].append(pair)
+    for key, pairs in groups.items():
+        groups[key], repeated = _without_repeated(pairs)
+        rejected += repeated
     if not groups and not rejected:
         where = ", ".join(str(path) for path in paths)
         raise UserError(f"no RAVEN_<index>_<split>.npz and .xml under {where}")
@@ -319,11 +190,27 @@ def ingest(
             f"{len(rejected)} files rejected, nothing ingested (--strict); first: "
             f"{first.path}: {first.reason}"
         )
-    manifests = [
-        _complete(store, key, [d for d in written if d.file.path.startswith(_folder(key))])
-        for key in groups
-    ]
-    return IngestReport(manifests=[m for m in manifests if m is not None], rejected=rejected)
+    manifests: list[Manifest] = []
+    try:
+        for key in groups:
+            own = [done for done in written if done.file.path.startswith(_folder(key))]
+            manifests += _complete(store, key, own)
+    except BaseException:
+        complete = {f"{made.folder}/{name}" for made in manifests for name in made.files}
+        _delete(store, [file for file in files if file.path not in complete])
+        raise
+    return IngestReport(manifests=manifests, rejected=rejected)
+
+
+def _without_repeated(pairs: Sequence[_Pair]) -> tuple[list[_Pair], list[Rejected]]:
+    """The first problem of every index, and the others with the reason."""
+    first: dict[int, _Pair] = {}
+    rejected = []
+    for pair in pairs:
+        if (kept := first.setdefault(pair.index, pair)).stem != pair.stem:
+            reason = f"index {pair.index} is in {kept.stem} too; ingest them as two data sets"
+            rejected.append(Rejected(path=pair.stem, reason=reason))
+    return list(first.values()), rejected
 
 
 def _roots(paths: Sequence[Path]) -> Sequence[Path]:
@@ -332,10 +219,11 @@ def _roots(paths: Sequence[Path]) -> Sequence[Path]:
     :raises UserError: if a path is no folder, or none holds a configuration.
     """
     roots: dict[Path, None] = {}
-    for path in paths:
+    for path in map(Path.resolve, paths):
         if not path.is_dir():
-            raise UserError(f"{path} is not a folder; give a folder of published RAVEN files")
-        if grammar.by_folder(path.resolve().name):
+            what = "is not a folder" if path.exists() else "does not exist"
+            raise UserError(f"{path} {what}; give a folder of published RAVEN files")
+        if grammar.by_folder(path.name):
             roots[path] = None
             continue
         inner = [p for p in sorted(path.rglob("*")) if p.is_dir() and grammar.by_folder(p.name)]
@@ -399,12 +287,12 @@ def _delete(store: Store, files: Iterable[_File]) -> None:
 
 def _complete(
     store: Store, key: tuple[str, str, str], written: Sequence[_Written]
-) -> Manifest | None:
-    """The manifest of one split; None if every file of it was rejected."""
+) -> Sequence[Manifest]:
+    """The manifest of one split; none if every file of it was rejected."""
     problems = sum(len(result.digests) for result in written)
     if problems == 0:
         _delete(store, [result.file for result in written])
-        return None
+        return []
     recipe: Mapping[str, Any] = {"source": "published files", "problems": problems}
     manifest = Manifest(
         dataset=key[0],
@@ -416,4 +304,4 @@ def _complete(
         recipe=recipe,
         version=package_version(),
     )
-    return schema.create_manifest(store, manifest)
+    return [schema.create_manifest(store, manifest)]

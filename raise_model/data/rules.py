@@ -15,13 +15,14 @@ arithmetic on Position), different in every panel: RAVEN's attribute noise.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Int
 
 from raise_model.data.grammar import ANGLES, UNIFORM_LEVEL, Component
 
+_Value = TypeVar("_Value")
 RuledAttribute = Literal["number_position", "number", "position", "type", "size", "color"]
 Attribute = Literal["type", "size", "color"]
 Levels = tuple[int, int]
@@ -104,16 +105,21 @@ def _first_column_of_positions(rule: Rule, levels: Levels) -> Levels:
     return low, high - 1
 
 
+def _pick(values: Sequence[_Value], generator: np.random.Generator) -> _Value:
+    # Many times faster than generator.choice, which makes an array of the values first.
+    return values[int(generator.integers(len(values)))]
+
+
 def _value(name: str, generator: np.random.Generator) -> int:
     if name == "progression":
-        return int(generator.choice(_STEPS))
-    return int(generator.choice(_SIGNS)) if name == "arithmetic" else 0
+        return _pick(_STEPS, generator)
+    return _pick(_SIGNS, generator) if name == "arithmetic" else 0
 
 
 def sample_rule(attribute: Attribute, levels: Levels, generator: np.random.Generator) -> Rule:
     """A rule that can be applied within ``levels``."""
     while True:
-        name = str(generator.choice(_CHOICES[attribute]))
+        name = _pick(_CHOICES[attribute], generator)
         rule = Rule(attribute=attribute, name=name, value=_value(name, generator))
         low, high = first_column(rule, levels)
         if low <= high:
@@ -125,11 +131,17 @@ def sample_number_position(num_slots: int, generator: np.random.Generator) -> Ru
     if num_slots == 1:
         return Rule(attribute="number_position", name="constant")
     while True:
-        attribute, name = _NUMBER_POSITION[generator.integers(len(_NUMBER_POSITION))]
+        attribute, name = _pick(_NUMBER_POSITION, generator)
         rule = Rule(attribute=attribute, name=name, value=_value(name, generator))
         low, high = first_column(rule, (0, num_slots - 1))
         if low <= high:
             return rule
+
+
+def _shifts(direction: int) -> Int[np.ndarray, "3 3"]:
+    """Which of three values is where: each row is the one above, shifted to left or right."""
+    rows, columns = np.ogrid[:3, :3]
+    return (columns - direction * rows) % 3
 
 
 def apply_rule(
@@ -139,8 +151,7 @@ def apply_rule(
     low, high = first_column(rule, levels)
     if rule.name == "distribute_three":
         values = generator.permutation(np.arange(levels[0], levels[1] + 1))[:3]
-        direction = generator.choice(_SIGNS)
-        return np.stack([np.roll(values, direction * row) for row in range(3)])
+        return values[_shifts(_pick(_SIGNS, generator))]
     if rule.name == "arithmetic":
         return _arithmetic(rule, levels, generator)
     first = generator.integers(low, high + 1, size=3)
@@ -184,8 +195,7 @@ def apply_to_slots(rule: Rule, num_slots: int, generator: np.random.Generator) -
             other = draw_slots(num_slots, len(sets[0]), generator)
             if all(set(other) != set(one) for one in sets):
                 sets.append(other)
-        direction = int(generator.choice(_SIGNS))
-        return [sets[(column - direction * row) % 3] for row in range(3) for column in range(3)]
+        return [sets[i] for i in _shifts(_pick(_SIGNS, generator)).ravel()]
     panels: list[Slots] = []
     for _ in range(3):
         first = fresh()
@@ -220,9 +230,9 @@ class Matrix:
     rules: Mapping[str, Rule]
     """By group: ``number_position``, ``type``, ``size``, ``color``."""
     uniformity: int
+    ranges: Mapping[str, Levels]
+    """Levels of type, size, color and angle in the first column."""
     panels: list[Sequence[Entity]]
-    angles: Levels
-    """Range of the angle."""
 
     @property
     def is_noisy(self) -> bool:
@@ -234,15 +244,11 @@ class Matrix:
         self, slots: Slots, fixed: Mapping[str, int], generator: np.random.Generator
     ) -> Sequence[Entity]:
         """Entities with the levels of ``fixed``, all else drawn from the first column's range."""
-        ranges = {
-            attribute: first_column(self.rules[attribute], self.component.levels(attribute))
-            for attribute in ATTRIBUTES
-        } | {"angle": self.angles}
         return [
             {"component": self.number, "slot": slot}
             | {
                 name: fixed[name] if name in fixed else int(generator.integers(low, high + 1))
-                for name, (low, high) in ranges.items()
+                for name, (low, high) in self.ranges.items()
             }
             for slot in slots
         ]
@@ -257,10 +263,12 @@ def sample_matrix(
     """
     num_slots = len(component.slots)
     rules = {"number_position": sample_number_position(num_slots, generator)}
-    levels = {}
+    levels: dict[str, list[int]] = {}
+    ranges = {"angle": (UNROTATED, UNROTATED) if uniform else (0, len(ANGLES) - 1)}
     for attribute in ATTRIBUTES:
         bounds = component.levels(attribute)
         rules[attribute] = sample_rule(attribute, bounds, generator)
+        ranges[attribute] = first_column(rules[attribute], bounds)
         levels[attribute] = apply_rule(rules[attribute], bounds, generator).ravel().tolist()
     levels["angle"] = np.repeat(generator.integers(0, len(ANGLES), size=3), 3).tolist()
     uniformity = int(generator.integers(UNIFORM_LEVEL + 1))
@@ -271,8 +279,8 @@ def sample_matrix(
         component=component,
         rules=rules,
         uniformity=uniformity,
+        ranges=ranges,
         panels=[],
-        angles=(UNROTATED, UNROTATED) if uniform else (0, len(ANGLES) - 1),
     )
     slots = [(0,)] * 9
     if num_slots > 1:

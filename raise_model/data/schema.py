@@ -8,15 +8,17 @@ The digest of a split is the SHA-256 of its problems' SHA-256 digests, in order 
 problem's covers everything but its name.
 """
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fsspec import AbstractFileSystem
 from jaxtyping import UInt8
 
 from raise_model.errors import UserError
@@ -93,7 +95,7 @@ class Problem:
             for name in ("index", "target", "rules", "layouts", "entities", "modified")
         }
         sha = hashlib.sha256(json.dumps(annotations, sort_keys=True).encode())
-        sha.update(self.panels.tobytes())
+        sha.update(np.ascontiguousarray(self.panels).data)
         return sha.digest()
 
 
@@ -104,8 +106,11 @@ def table(problems: Sequence[Problem], prefix: str) -> pa.Table:
         for name in ("index", "target", "rules", "layouts", "entities", "modified")
     }
     columns["problem_id"] = [f"{prefix}/{problem.index}" for problem in problems]
-    columns["panels"] = [problem.panels.tobytes() for problem in problems]
-    arrays = [pa.array(columns[f.name], f.type) for f in SCHEMA]
+    raw = np.stack([problem.panels for problem in problems])
+    panels = pa.Array.from_buffers(
+        pa.binary(_PANEL_BYTES), len(problems), [None, pa.py_buffer(raw)]
+    )
+    arrays = [panels if f.name == "panels" else pa.array(columns[f.name], f.type) for f in SCHEMA]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
@@ -167,7 +172,8 @@ def create_manifest(store: Store, manifest: Manifest) -> Manifest:
     """
     path = f"{manifest.folder}/_manifest.json"
     try:
-        store.create_json(path, asdict(manifest))
+        with _one_line_errors(store, path):
+            store.create_json(path, asdict(manifest))
         winner = manifest
     except FileExistsError:
         winner = Manifest(**store.read_json(path))
@@ -195,19 +201,40 @@ def combine_digests(digests: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
+@contextlib.contextmanager
+def _one_line_errors(store: Store, path: str) -> Iterator[None]:
+    """Turn what a full disk or a missing permission raises into a :class:`UserError`."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(
+            f"cannot write {store.path(path)}: {reason}; free space or choose another store"
+        ) from error
+
+
+def _opened(filesystem: AbstractFileSystem, target: str) -> Any:
+    filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
+    return filesystem.open(target, "wb")
+
+
 def write_file(
     store: Store, path: str, chunks: Iterable[Sequence[Problem]], prefix: str
 ) -> list[bytes]:
     """Stream problems into one Parquet file; return their digests.
 
     The file counts only once a manifest lists it; it is deleted if writing fails.
+
+    :raises UserError: if the store cannot be written.
     """
     digests: list[bytes] = []
     filesystem, target = store.filesystem, store.path(path)
-    filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
     try:
         with (
-            filesystem.open(target, "wb") as file,
+            _one_line_errors(store, path),
+            _opened(filesystem, target) as file,
             pq.ParquetWriter(
                 file, SCHEMA, compression="zstd", compression_level=1, use_dictionary=False
             ) as writer,

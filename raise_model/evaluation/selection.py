@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from raise_model.data.loader import ProblemSet
-from raise_model.models.solver import Prediction, Solver, Space, UnsupportedProtocol
+from raise_model.models.solver import Solver, Space, UnsupportedProtocol
 from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS
 from raise_model.specs import LabelMap
 
@@ -75,17 +75,14 @@ def bottom_right(
                 scores = solver.score(prediction, batch.candidates[:, :, None], space)
                 hit = scores.argmax(1) == batch.answer
                 correct[round_, start : start + len(rows)] = hit.cpu().numpy()
-            rules += _likeliest(prediction)
+                if round_ == 0 and prediction.rules is not None:  # the same in every round
+                    rules.append(prediction.rules.cpu())
     return {
         "problems": number,
         "accuracy": [float(share) for share in correct.mean(1)],
         "correct": ["".join("01"[int(hit)] for hit in row) for row in correct],
         "rule_accuracy": _rule_accuracy(rules, problems, number, label_map),
     }
-
-
-def _likeliest(prediction: Prediction) -> list[Tensor]:
-    return [] if prediction.rules is None else [prediction.rules.cpu()]
 
 
 def _rule_accuracy(

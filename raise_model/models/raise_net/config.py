@@ -273,14 +273,14 @@ def demo() -> RaiseConfig:
         optimizer="adamw",
         squared_gradient_decay=0.99,
         learning_rate=4e-3,
-        learning_rate_warmup=0.04,
+        learning_rate_warmup=0.033,
         learning_rate_knee=0.0,
         learning_rate_fall="cosine",
         learning_rate_end=0.02,
         tau_start=1.0,
         tau_end=0.1,
         tau_fraction=0.4,
-        ema_decay=0.0,
+        ema_decay=0.995,
     )
 
 
@@ -303,4 +303,5 @@ def smoke() -> RaiseConfig:
         executor_channels=5,
         labelled_batch=4,
         unlabelled_batch=4,
+        ema_decay=0.0,
     )

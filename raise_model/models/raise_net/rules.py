@@ -18,13 +18,14 @@ products.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from raise_model.models.raise_net.config import RaiseConfig
-from raise_model.problem import NUM_PANELS
+from raise_model.models.raise_net.leave_one_out import LeaveOneOut
 
 
 def _tap_selection() -> Float[Tensor, "taps outputs inputs"]:
@@ -36,15 +37,6 @@ def _tap_selection() -> Float[Tensor, "taps outputs inputs"]:
             if 0 <= down < 3 and 0 <= right < 3:
                 selection[3 * down + right, output, cell] = 1
     return selection
-
-
-def _neighbours(cell: int) -> list[int]:
-    """The cell and those beside it, corners included, ascending."""
-    return [
-        other
-        for other in range(9)
-        if abs(other // 3 - cell // 3) <= 1 and abs(other % 3 - cell % 3) <= 1
-    ]
 
 
 class MapConvolution(nn.Module):
@@ -61,20 +53,17 @@ class MapConvolution(nn.Module):
         self.bias = nn.Parameter(torch.empty(num_rules, outputs).uniform_(-bound, bound))
         self.register_buffer("selection", _tap_selection(), persistent=False)
 
-    def forward(
-        self,
-        maps: Float[Tensor, "rules n in_cells_by_inputs"],
-        in_cells: Sequence[int],
-        out_cells: Sequence[int],
-    ) -> Float[Tensor, "rules n out_cells_by_outputs"]:
-        """From some cells (cell-major) to some cells; cells that are not given count as zero."""
+    def matrix(self) -> Float[Tensor, "rules cells_inputs cells_outputs"]:
+        """The convolution from all cells to all cells, cell-major."""
         rules, outputs, inputs, _ = self.weight.shape
-        taps = self.selection[:, out_cells][:, :, in_cells].to(self.weight.dtype)
-        dense = torch.matmul(self.weight, taps.flatten(1))
-        dense = dense.view(rules, outputs, inputs, len(out_cells), len(in_cells))
-        matrix = dense.permute(0, 4, 2, 3, 1).reshape(rules, len(in_cells) * inputs, -1)
-        bias = self.bias.repeat(1, len(out_cells))[:, None]
-        return torch.baddbmm(bias, maps, matrix)
+        dense = torch.matmul(self.weight, self.selection.flatten(1))
+        dense = dense.view(rules, outputs, inputs, 9, 9)
+        return dense.permute(0, 4, 2, 3, 1).reshape(rules, 9 * inputs, 9 * outputs)
+
+    def forward(
+        self, maps: Float[Tensor, "rules n cells_inputs"]
+    ) -> Float[Tensor, "rules n cells_outputs"]:
+        return torch.baddbmm(self.bias.repeat(1, 9)[:, None], maps, self.matrix())
 
 
 class RuleExecutors(nn.Module):
@@ -92,17 +81,21 @@ class RuleExecutors(nn.Module):
         self, maps: Float[Tensor, "n 9 dims"], targets: Sequence[int]
     ) -> Float[Tensor, "targets rules n dims"]:
         """What each rule predicts at a target cell from the other eight cells."""
-        every = range(NUM_PANELS)
-        predictions = []
-        for target in targets:
-            # Cells not given count as zero: the target is never read.
-            shown = [cell for cell in every if cell != target]
-            near = _neighbours(target)
-            values = maps[:, shown].flatten(1).expand(self.num_rules, -1, -1)
-            values = self.first(values, shown, every).relu_()
-            values = self.second(values, every, near).relu_()
-            predictions.append(self.last(values, near, [target]))
-        return torch.stack(predictions)
+        rules, width, dims = self.num_rules, self.second.weight.shape[2], maps.shape[2]
+        tensors = (
+            maps,
+            self.first.matrix().transpose(0, 1).flatten(1),
+            self.first.bias.repeat(1, 9).flatten(),
+            self.second.matrix(),
+            self.second.bias,
+            self.last.matrix().view(rules, 9, width, 9, dims),
+            self.last.bias,
+        )
+        kind = maps.device.type
+        if torch.is_autocast_enabled(kind):
+            tensors = tuple(tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors)
+        with torch.autocast(kind, enabled=False):
+            return cast(Tensor, LeaveOneOut.apply(*tensors, targets))
 
     def masked(
         self, maps: Float[Tensor, "n 9 dims"], missing: Bool[Tensor, "n 9"]
@@ -110,10 +103,9 @@ class RuleExecutors(nn.Module):
         """What each rule predicts at every cell, the missing ones starting from zero."""
         shown = torch.where(missing[..., None], 0, maps)
         values = shown.flatten(1).expand(self.num_rules, -1, -1)
-        every = range(9)
-        values = self.first(values, every, every).relu_()
-        values = self.second(values, every, every).relu_()
-        values = self.last(values, every, every)
+        values = self.first(values).relu_()
+        values = self.second(values).relu_()
+        values = self.last(values)
         return values.view(self.num_rules, len(maps), 9, -1)
 
 

@@ -166,7 +166,9 @@ def _two_alike(form):
     prior, posterior = torch.rand(2, 3, 1, 5, 4, generator=generator).log_softmax(-1)
     labels = torch.tensor([[0, 3]])
     one = terms.label_gain(prior, posterior, labels, form)
-    twice = terms.label_gain(prior.repeat(1, 2, 1, 1), posterior.repeat(1, 2, 1, 1), labels.repeat(2, 1), form)
+    twice = terms.label_gain(
+        prior.repeat(1, 2, 1, 1), posterior.repeat(1, 2, 1, 1), labels.repeat(2, 1), form
+    )
     beside = terms.label_gain(
         prior.repeat(1, 2, 1, 1), posterior.repeat(1, 2, 1, 1),
         torch.cat([labels, torch.full_like(labels, -1)]), form,
@@ -206,6 +208,29 @@ def test_each_attribute_takes_its_own_concept_for_the_greatest_total():
     # Both would like concept 0; giving it to the second loses least.
     assert concepts.tolist() == [1, 0]
     assert float(terms.supervision(gain)) == 17
+
+
+def test_posterior_is_the_normalised_product_of_prior_and_likelihood():
+    generator = torch.Generator().manual_seed(1)
+    prior = torch.randn(1, 2, 3, 4, generator=generator, dtype=torch.float64).log_softmax(-1)
+    target = torch.randn(1, 2, 3, 5, generator=generator, dtype=torch.float64)
+    noise = torch.randn(1, 2, 3, 4, 5, generator=generator, dtype=torch.float64)
+    predicted = target[..., None, :] + 0.2 * noise
+    likelihood = torch.distributions.Normal(predicted, 0.3).log_prob(target[..., None, :]).sum(-1)
+    joint = prior.exp() * likelihood.exp()
+    found = terms.posterior_logits(prior, target, predicted, 0.3).exp()
+    torch.testing.assert_close(found, joint / joint.sum(-1, keepdim=True))
+
+
+def test_divergences_are_those_of_the_distributions():
+    generator = torch.Generator().manual_seed(2)
+    a, b = torch.randn(2, 2, 3, 4, 5, generator=generator, dtype=torch.float64)
+    normal, categorical = torch.distributions.Normal, torch.distributions.Categorical
+    wanted = torch.distributions.kl_divergence(normal(a, 0.3), normal(b, 0.3)).sum((2, 3)).mean()
+    torch.testing.assert_close(terms.prediction_divergence(a, b, 0.3), wanted)
+    p, q = a.log_softmax(-1), b.log_softmax(-1)
+    wanted = torch.distributions.kl_divergence(categorical(logits=p), categorical(logits=q))
+    torch.testing.assert_close(terms.rule_divergence(p, q), wanted.sum(2).mean())
 
 
 @pytest.mark.parametrize("target", range(9))
@@ -255,9 +280,7 @@ def test_several_targets_are_the_mean_over_single_ones(build, batch):
     """The label term aside, whose assignment is shared."""
     solver, problems = build(targets_per_problem=9, rule_sample="hard"), batch(3, labelled=0)
     means = solver._encode(solver.networks, problems.panels)
-    every = [
-        solver._reason(means, torch.tensor([[target]])) for target in range(9)
-    ]
+    every = [solver._reason(means, torch.tensor([[target]])) for target in range(9)]
     together = solver._reason(means, torch.arange(9)[None])
     for i, part in enumerate(together):
         torch.testing.assert_close(part, torch.cat([single[i] for single in every]))
@@ -353,7 +376,8 @@ def test_losses_stay_in_full_precision_under_autocast(build, batch):
         half = solver.loss(problems, torch.Generator().manual_seed(0))
     assert half.total.dtype == torch.float32
     assert {value.dtype for value in half.terms.values()} == {torch.float32}
-    assert float(half.total) == pytest.approx(float(full.total), rel=0.05)
-    assert float(half.total) != float(full.total), "the networks ran in bf16"
+    ours, exact = half.total.item(), full.total.item()
+    assert ours == pytest.approx(exact, rel=0.05)
+    assert ours != exact, "the networks ran in bf16"
     half.total.backward()
     assert all(torch.isfinite(p.grad).all() for p in solver.parameters())

@@ -50,7 +50,9 @@ def encode(solver, panels, training):
 
 def decode(solver, codes, training):
     """Panels of (n, concepts, dims)."""
-    images = run_layers(solver.networks.decoder.layers, codes.flatten(1)[:, :, None, None], training)
+    images = run_layers(
+        solver.networks.decoder.layers, codes.flatten(1)[:, :, None, None], training
+    )
     return 1 / (1 + (-images).exp())
 
 
@@ -123,9 +125,7 @@ def reference_loss(solver, batch, seed):
         target = orders[b][i]
         cells = [codes[b, p, c] for p in range(9)]
         prior = prior_logits(solver, cells, {target}).log_softmax(0)
-        executed = [
-            execute(solver, k, cells, {target})[target] for k in range(config.num_rules)
-        ]
+        executed = [execute(solver, k, cells, {target})[target] for k in range(config.num_rules)]
         logits = torch.stack([
             prior[k] - ((cells[target] - executed[k]) ** 2).sum() / (2 * config.sigma_z**2)
             for k in range(config.num_rules)

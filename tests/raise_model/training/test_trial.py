@@ -138,8 +138,34 @@ class FullDisk(Store):
         super().create(path, data)
 
 
-@pytest.mark.parametrize("prefix", ["best-", "curve", "last-"])
-def test_done_is_never_written_before_what_it_promises(store, spec, run, prefix):
+@pytest.fixture
+def validations(monkeypatch):
+    """Validation accuracies that rise or fall; the weights seen at each."""
+    seen = []
+
+    def give(step):
+        def bottom_right(solver, problems, **options):
+            seen.append({name: tensor.clone() for name, tensor in solver.state_dict().items()})
+            return {"accuracy": [0.5 + step * len(seen)], "rule_accuracy": None}
+
+        monkeypatch.setattr(trial_module, "bottom_right", bottom_right)
+        return seen
+
+    return give
+
+
+def test_best_weights_are_those_of_the_best_validation(store, spec, run, validations):
+    seen = validations(-0.1)
+    run()
+    assert store.trial(spec).done()["best_step"] == 3
+    best = best_weights(store, spec)
+    assert all(torch.equal(best[name], tensor) for name, tensor in seen[0].items())
+    assert not all(torch.equal(best[name], tensor) for name, tensor in seen[-1].items())
+
+
+@pytest.mark.parametrize("prefix", ["best-", "best-00000009", "curve", "last-", "last-00000009"])
+def test_done_is_never_written_before_what_it_promises(store, spec, run, validations, prefix):
+    validations(0.1)
     full = FullDisk(store.root)
     full.prefix = prefix
     with pytest.raises(OSError, match="No space left"):

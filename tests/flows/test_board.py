@@ -1,0 +1,71 @@
+"""What a sweep's reports add up to."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from flows.board import Board, duration
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def board(clock):
+    specs = [SimpleNamespace(name=name, steps=100, validate_every=10) for name in "abcd"]
+    return Board(specs, clock)  # type: ignore[arg-type]
+
+
+def row(step, accuracy):
+    return {"step": float(step), "validation_accuracy": accuracy}
+
+
+def test_time_left_counts_only_steps_of_this_run(board, clock):
+    board.set_state("a", "done")  # found finished
+    board.set_state("b", "running")
+    clock.now = 10.0
+    board.report("b", row(60, 0.2))  # resumed at 50: ten steps in ten seconds
+    assert board.seconds_left == pytest.approx(40 + 100 + 100)
+    assert board.fraction == pytest.approx((100 + 60) / 400)
+
+
+def test_there_is_no_estimate_before_the_first_report(board, clock):
+    clock.now = 10.0
+    assert board.seconds_left is None
+
+
+def test_a_failed_trial_is_not_waited_for(board, clock):
+    for name in "abc":
+        board.set_state(name, "done")
+    board.set_state("d", "failed")
+    assert board.fraction == 1.0
+    assert board.line() == "trials 3/4 done, 0 running, 1 failed"
+
+
+def test_the_line_names_states_best_accuracy_and_time(board, clock):
+    board.set_state("a", "running")
+    board.set_state("b", "waiting")
+    clock.now = 30.0
+    board.report("a", row(10, 0.25))
+    board.report("a", row(20, 0.125))
+    assert board.line() == (
+        "trials 0/4 done, 1 running, 1 waiting, 0 failed; "
+        "best validation accuracy 0.250 (median 0.250); about 10 min left"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(12, "12 s"), (600, "10 min"), (3 * 3600, "3.0 h"), (72 * 3600, "3 days")],
+)
+def test_durations_are_rounded_for_people(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,112 @@
+"""The command line: one line an error, JSON last, quick help."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from flows import cli_data
+from flows.cli import cli
+from flows.doctor import api_source
+from raise_model.errors import UserError
+from raise_model.store import Store
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAISE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return lambda *arguments: CliRunner().invoke(cli, arguments)
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; import flows.cli; "
+        "print([m for m in ('torch', 'ray', 'prefect', 'mlflow', 'pandas') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.strip() == "[]", found.stderr
+
+
+def test_a_users_mistake_is_one_line_and_status_two(run):
+    found = run("logs", "nothing")
+    assert found.exit_code == 2
+    assert found.stderr.startswith("error: no trial nothing in ")
+    assert found.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_exception(run):
+    assert isinstance(run("--debug", "logs", "nothing").exception, UserError)
+
+
+def test_status_without_services_says_down_and_fails(run, tmp_path):
+    found = run("status", "--json")
+    assert found.exit_code == 1
+    value = json.loads(found.stdout.splitlines()[-1])
+    assert value["home"] == str(tmp_path / "home")
+    assert [s["running"] for s in value["services"]] == [False] * 4
+
+
+def test_down_without_services_is_no_error(run):
+    found = run("down")
+    assert found.exit_code == 0
+    assert found.stdout.startswith("nothing runs in ")
+
+
+def test_doctor_passes_here_and_ends_with_json(run):
+    found = run("doctor", "--json")
+    assert found.exit_code == 0, found.output
+    value = json.loads(found.stdout.splitlines()[-1])
+    verdicts = {check["name"]: check["verdict"] for check in value["checks"]}
+    assert value["ok"]
+    assert verdicts["home"] == "ok"
+    assert verdicts["services"] == "note"
+
+
+def test_doctor_fails_where_the_home_cannot_be_written(run, monkeypatch):
+    monkeypatch.setenv("RAISE_HOME", "/proc/raise")
+    found = run("doctor")
+    assert found.exit_code == 1
+    assert "broken: home" in found.stderr
+
+
+def test_the_server_is_named_by_the_environment_before_the_folder(tmp_path):
+    assert api_source(tmp_path, {}) is None
+    (tmp_path / "pyproject.toml").write_text('[tool.prefect.api]\nurl = "http://b/api"\n')
+    assert api_source(tmp_path, {}) == (str(tmp_path / "pyproject.toml"), "http://b/api")
+    (tmp_path / "prefect.toml").write_text('[api]\nurl = "http://c/api"\n')
+    assert api_source(tmp_path, {}) == (str(tmp_path / "prefect.toml"), "http://c/api")
+    environment = {"PREFECT_API_URL": "http://a/api"}
+    assert api_source(tmp_path, environment) == ("environment", "http://a/api")
+
+
+def test_parameters_are_read_as_prefect_reads_them():
+    pairs = ["preset=demo", "trials=3", 'models=["raise"]', "store=a=b"]
+    assert cli_data.parse_parameters(pairs) == {
+        "preset": "demo",
+        "trials": 3,
+        "models": ["raise"],
+        "store": "a=b",
+    }
+    with pytest.raises(UserError, match="write it as name=value"):
+        cli_data.parse_parameters(["preset"])
+
+
+def test_a_trial_is_found_by_the_beginning_of_its_name(tmp_path):
+    store = Store(str(tmp_path))
+    for name in ("raise-a-1", "raise-a-2", "raise-b"):
+        store.write(f"trials/{name}/log.txt", b"")
+    assert cli_data.find_trial(store, "raise-b").name == "raise-b"
+    with pytest.raises(UserError, match="short for 2 trials"):
+        cli_data.find_trial(store, "raise-a")
+    with pytest.raises(UserError, match="no trial x"):
+        cli_data.find_trial(store, "x")
+
+
+def test_logs_prints_the_end_of_the_log(run, tmp_path):
+    store = Store(str(tmp_path / "home" / "store"))
+    store.write("trials/raise-a/log.txt", b"one\ntwo\nthree\n")
+    assert run("logs", "raise", "--lines", "2").stdout == "two\nthree\n"

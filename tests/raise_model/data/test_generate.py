@@ -1,0 +1,232 @@
+"""The generator: deterministic, statistics of the published ones, both kinds of candidates."""
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import chi2_contingency
+
+from raise_model.data import answer_sets
+from raise_model.data.generate import SEEDS, generate, make_problem
+from raise_model.data.grammar import CONFIGURATIONS
+from raise_model.data.rules import sample_matrix
+from raise_model.errors import UserError
+from raise_model.store import Store
+
+STATS = json.loads((Path(__file__).parents[2] / "data" / "raven_stats.json").read_text())
+
+DIGESTS = {
+    ("raven", "center"): "84cc5ab788007e10",
+    ("raven", "left_right"): "c5785d442ae3d491",
+    ("raven", "up_down"): "e4c26165f87e47d3",
+    ("raven", "out_in_center"): "d86c82ddf694b1e0",
+    ("raven", "out_in_grid"): "76c106a09de91d79",
+    ("raven", "grid_2x2"): "3c75bbd334c2b15d",
+    ("raven", "grid_3x3"): "7226c5f665dba373",
+    ("raven", "out_in_grid_uni"): "97299d44528798b6",
+    ("raven", "grid_2x2_uni"): "ec900cb2c03e951e",
+    ("raven", "grid_3x3_uni"): "21bfbae7147182d5",
+    ("iraven", "center"): "31097b66832e9c16",
+    ("iraven", "left_right"): "7cbef949bbd734e5",
+    ("iraven", "up_down"): "410c60c433cbebba",
+    ("iraven", "out_in_center"): "32ba301bc0bc5608",
+    ("iraven", "out_in_grid"): "cb1514e349663b62",
+    ("iraven", "grid_2x2"): "0e62838293b42e7e",
+    ("iraven", "grid_3x3"): "82a4451552ccf13e",
+    ("iraven", "out_in_grid_uni"): "c44c8221648932c4",
+    ("iraven", "grid_2x2_uni"): "34ba13afeb2c167d",
+    ("iraven", "grid_3x3_uni"): "ab37f5971066ddd1",
+}
+"""First 16 digits of problem 5; they change only together with generate.REVISION."""
+
+
+@pytest.mark.parametrize("dataset", ["raven", "iraven"])
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_problems_are_the_same_everywhere(dataset, name):
+    problem = make_problem(dataset, name, SEEDS[dataset], 5)
+    assert problem.digest().hex()[:16] == DIGESTS[dataset, name]
+
+
+def test_data_do_not_depend_on_workers_or_on_what_else_is_made(tmp_path):
+    options = {"dataset": "iraven", "configuration": "center", "problems": 1000}
+    alone = generate(Store(str(tmp_path / "a")), splits=("val", "test"), workers=1, **options)
+    both = generate(Store(str(tmp_path / "b")), splits=("test", "val"), workers=2, **options)
+    smaller = make_problem("iraven", "center", SEEDS["iraven"], 996).digest()
+    assert {k: m.digest for k, m in alone.items()} == {k: m.digest for k, m in both.items()}
+    assert smaller == make_problem("iraven", "center", SEEDS["iraven"], 996).digest()
+    assert alone["val"].digest != alone["test"].digest
+
+
+def test_complete_splits_are_not_made_again(tmp_path):
+    store = Store(str(tmp_path))
+    options = {"dataset": "raven", "configuration": "center", "problems": 30}
+    first = generate(store, **options)
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    calls = []
+    again = generate(store, progress=lambda done, total: calls.append((done, total)), **options)
+    assert again == first
+    assert calls == []
+    assert files == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
+
+
+def test_progress_ends_at_the_total(tmp_path):
+    calls = []
+    generate(
+        Store(str(tmp_path)), dataset="raven", configuration="center", problems=30,
+        progress=lambda done, total: calls.append((done, total)),
+    )  # fmt: skip
+    assert calls[-1] == (30, 30)
+
+
+def test_another_recipe_under_the_same_name_is_refused(tmp_path):
+    store = Store(str(tmp_path))
+    generate(store, dataset="raven", configuration="center", problems=20)
+    with pytest.raises(UserError, match=r"was made by .*'problems': 20.*delete that folder"):
+        generate(store, dataset="raven", configuration="center", problems=30)
+    with pytest.raises(UserError, match="seed"):
+        generate(store, dataset="raven", configuration="center", problems=20, seed=5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dataset": "ravenn"}, "unknown data set 'ravenn'.*raven, iraven"),
+        ({"configuration": "centre"}, "unknown configuration 'centre'.*center, left_right"),
+        ({"problems": 9}, "at least 10"),
+    ],
+)
+def test_unknown_requests_are_one_line(tmp_path, change, message):
+    request = {"dataset": "raven", "configuration": "center", "problems": 20} | change
+    with pytest.raises(UserError, match=message) as error:
+        generate(Store(str(tmp_path)), **request)
+    assert "\n" not in str(error.value)
+
+
+def test_raven_and_iraven_share_no_contexts():
+    contexts = [
+        {
+            make_problem(dataset, "left_right", SEEDS[dataset], i).panels[:8].tobytes()
+            for i in range(60)
+        }
+        for dataset in ("raven", "iraven")
+    ]
+    assert not contexts[0] & contexts[1]
+
+
+def sampled(dataset, name, count):
+    """Rules and candidates of many problems, not drawn."""
+    made = CONFIGURATIONS[name]
+    draw = answer_sets.raven if dataset == "raven" else answer_sets.iraven
+    generator = np.random.default_rng(8)
+    for _ in range(count):
+        matrices = [
+            sample_matrix(i, component, uniform=made.uniform, generator=generator)
+            for i, component in enumerate(made.components)
+        ]
+        yield matrices, draw(matrices, generator)
+
+
+NAMES = {"number_position": "Number/Position", "distribute_three": "Distribute_Three"}
+GROUPS = {"number_position": "NumPos", "type": "Type", "size": "Size", "color": "Color"}
+
+
+def published_name(name):
+    return NAMES.get(name, name.capitalize())
+
+
+def counted(dataset, name, problems):
+    counts = defaultdict(Counter)
+    for matrices, candidates in sampled(dataset, name, problems):
+        for matrix in matrices:
+            c = matrix.number
+            counts[f"uniformity_c{c}"][str(matrix.uniformity == 3)] += 1
+            for group, rule in matrix.rules.items():
+                what = f"{published_name(rule.name)}:{published_name(rule.attribute)}"
+                counts[f"rule_c{c}_{GROUPS[group]}"][what] += 1
+                if rule.value:
+                    counts[f"rule_value_c{c}_{GROUPS[group]}"][f"{what}:{rule.value}"] += 1
+            for panel in matrix.panels[:8]:
+                counts[f"number_c{c}"][str(len(panel))] += 1
+                for entity in panel:
+                    for attribute in ("type", "size", "color", "angle"):
+                        counts[f"{attribute}_c{c}"][str(entity[attribute])] += 1
+        for candidate in candidates[1:]:
+            changed = difference(candidates[0], candidate)
+            counts["distractor_changed"]["+".join(sorted(changed))] += 1
+            counts["distractor_num_changed"][str(len(changed))] += 1
+    return counts
+
+
+def difference(answer, candidate):
+    """As the statistics have it: another number or position hides what else differs."""
+    changed = []
+    for c, (old, new) in enumerate(zip(answer.entities, candidate.entities, strict=True)):
+        if len(old) != len(new):
+            changed.append(f"number{c}")
+        elif {e["slot"] for e in old} != {e["slot"] for e in new}:
+            changed.append(f"position{c}")
+        else:
+            changed += [
+                f"{name}{c}"
+                for name in ("type", "size", "color")
+                if [e[name] for e in old] != [e[name] for e in new]
+            ]
+    return changed
+
+
+@pytest.mark.parametrize("dataset", ["raven", "iraven"])
+@pytest.mark.parametrize("name", ["center", "out_in_grid", "grid_2x2", "grid_3x3"])
+def test_statistics_are_those_of_the_published_generators(dataset, name):
+    counts = counted(dataset, name, 1500)
+    reference = STATS[dataset][name]["counts"]
+    for key, ours in counts.items():
+        kinds = sorted(set(ours) | set(reference[key]))
+        table = np.array([[c.get(kind, 0) for kind in kinds] for c in (ours, reference[key])])
+        if key.split("_")[0] in ("number", "type", "size", "color", "angle"):
+            # Entities of a problem are alike, so that no test of independent counts applies.
+            shares = table / table.sum(1, keepdims=True)
+            assert abs(shares[0] - shares[1]).sum() / 2 <= 0.04, key
+        elif len(kinds) > 1:
+            assert chi2_contingency(table).pvalue > 1e-5, key
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_raven_distractors_differ_in_one_attribute(name):
+    for _, candidates in sampled("raven", name, 60):
+        for candidate in candidates[1:]:
+            changed = [f"{attribute}{c}" for c, attribute in candidate.modified]
+            assert changed == difference(candidates[0], candidate)
+            assert len(changed) == 1
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_iraven_votes_are_balanced(name):
+    for _, candidates in sampled("iraven", name, 60):
+        votes = Counter(place for candidate in candidates for place in candidate.modified)
+        numbers = [n for place, n in votes.items() if place[1] == "number"]
+        assert all(n == 4 for n in votes.values()) or (len(votes) <= 2 and numbers)
+        if len(votes) == 3:
+            looks = [frozenset(candidate.modified) for candidate in candidates]
+            assert len(set(looks)) == 8
+
+
+@pytest.mark.parametrize("dataset", ["raven", "iraven"])
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_candidates_are_all_different(dataset, name):
+    names = ("component", "slot", "type", "size", "color")
+    for _, candidates in sampled(dataset, name, 150):
+        looks = {
+            frozenset(
+                tuple(entity[n] for n in names) for part in candidate.entities for entity in part
+            )
+            for candidate in candidates
+        }
+        assert len(looks) == 8
+
+
+def test_targets_are_spread_evenly():
+    targets = [make_problem("raven", "center", 1, i).target for i in range(240)]
+    assert set(Counter(targets).values()) <= set(range(12, 52))
+    assert len(set(targets)) == 8
