@@ -148,8 +148,9 @@ class Services:
             missing = [name for name in NAMES if name not in alive]
             if not missing:
                 return alive
-            _check_ports({name: ports[name] for name in missing if name in ports})
+            # What is left of a service whose leader died still holds its port.
             processes.stop(self.home, missing)
+            _check_ports({name: ports[name] for name in missing if name in ports})
             try:
                 self._start(missing, alive, ports, report)
                 self._wait(missing, report, timeout_seconds)

@@ -189,8 +189,8 @@ class Store:
             if self.read(path) != b"probe":
                 raise OSError("what was written is not what was read")
             self.delete(path)
-        except OSError as error:
-            reason = error.strerror or str(error)
+        except Exception as error:  # S3 clients have errors of their own
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise UserError(
                 f"store {self.root} cannot be written from {socket.gethostname()}: {reason}; "
                 "free space or choose another store"
@@ -311,9 +311,9 @@ class Claim:
         self._stop.set()
         self._thread.join()
         self._value["released"] = True
-        # Not being able to say so (full disk, store away) costs others a wait, no more; the
-        # error that ended the work is the one to be seen.
-        with contextlib.suppress(OSError):
+        # Not being able to say so (full disk, store away; S3 clients have errors of their own)
+        # costs others a wait, no more; the error that ended the work is the one to be seen.
+        with contextlib.suppress(Exception):
             self._store.write_json(self._path, self._value)
 
     def _beat(self) -> None:
@@ -321,7 +321,7 @@ class Claim:
             self._value["counter"] += 1
             # A store that is away for a moment must not end the training: if it stays away,
             # the next checkpoint fails loudly; if it returns, the counter goes on.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):
                 self._store.write_json(self._path, self._value, durable=False)
 
 

@@ -101,6 +101,10 @@ class _File:
     indices: tuple[int, ...]
     name: str
 
+    @property
+    def path(self) -> str:
+        return f"{schema.folder(self.dataset, self.configuration, self.split)}/{self.name}"
+
 
 def _write(file: _File) -> tuple[_File, list[bytes]]:
     def chunks() -> Iterator[list[Problem]]:
@@ -110,9 +114,8 @@ def _write(file: _File) -> tuple[_File, list[bytes]]:
                 for index in file.indices[start : start + schema.ROW_GROUP]
             ]
 
-    path = f"{schema.folder(file.dataset, file.configuration, file.split)}/{file.name}"
     prefix = f"{file.dataset}/{file.configuration}"
-    return file, schema.write_file(Store(file.root), path, chunks(), prefix)
+    return file, schema.write_file(Store(file.root), file.path, chunks(), prefix)
 
 
 def generate(
@@ -155,20 +158,25 @@ def generate(
         else:
             manifests[split] = found
     digests = _write_all(store, files, workers, progress)
-    for split in splits:
-        if split not in manifests:
-            own = [file for file in files if file.split == split]
-            manifest = Manifest(
-                dataset=dataset,
-                configuration=configuration,
-                split=split,
-                problems=sum(len(file.indices) for file in own),
-                digest=schema.combine_digests(d for file in own for d in digests[file.name]),
-                files={file.name: len(file.indices) for file in own},
-                recipe=recipe,
-                version=package_version(),
-            )
-            manifests[split] = schema.create_manifest(store, manifest)
+    try:
+        for split in splits:
+            if split not in manifests:
+                own = [file for file in files if file.split == split]
+                digest = schema.combine_digests(d for file in own for d in digests[file.name])
+                manifest = Manifest(
+                    dataset=dataset,
+                    configuration=configuration,
+                    split=split,
+                    problems=sum(len(file.indices) for file in own),
+                    digest=digest,
+                    files={file.name: len(file.indices) for file in own},
+                    recipe=recipe,
+                    version=package_version(),
+                )
+                manifests[split] = schema.create_manifest(store, manifest)
+    except BaseException:
+        schema.discard(store, [file.path for file in files if file.split not in manifests])
+        raise
     return manifests
 
 
@@ -224,9 +232,6 @@ def _write_all(
                 for file, found in pool.map(_write, files):
                     count(file, found)
     except BaseException:
-        for file in files:
-            store.delete(
-                f"{schema.folder(file.dataset, file.configuration, file.split)}/{file.name}"
-            )
+        schema.discard(store, [file.path for file in files])
         raise
     return digests

@@ -281,8 +281,7 @@ def _write_all(
 
 
 def _delete(store: Store, files: Iterable[_File]) -> None:
-    for file in files:
-        store.delete(file.path)
+    schema.discard(store, [file.path for file in files])
 
 
 def _complete(

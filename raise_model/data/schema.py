@@ -171,29 +171,35 @@ def create_manifest(store: Store, manifest: Manifest) -> Manifest:
     :raises UserError: if a complete split of other content is there.
     """
     path = f"{manifest.folder}/_manifest.json"
+    own = [f"{manifest.folder}/{name}" for name in manifest.files]
     try:
         with _one_line_errors(store, path):
             store.create_json(path, asdict(manifest))
         winner = manifest
     except FileExistsError:
         winner = Manifest(**store.read_json(path))
-        delete_files(store, manifest)
+        discard(store, own)
         if winner.digest != manifest.digest:
             raise UserError(
                 f"{store.path(manifest.folder)} holds other problems (digest "
                 f"{winner.digest[:12]}, not {manifest.digest[:12]}); choose another name with "
                 "--dataset, or delete that folder"
             ) from None
+    except BaseException:
+        discard(store, own)
+        raise
     for name in store.list(manifest.folder):
         if name.endswith(".parquet") and name not in winner.files:
             store.delete(f"{manifest.folder}/{name}")
     return winner
 
 
-def delete_files(store: Store, manifest: Manifest) -> None:
-    """Delete the files of a manifest that did not become the split's."""
-    for name in manifest.files:
-        store.delete(f"{manifest.folder}/{name}")
+def discard(store: Store, paths: Iterable[str]) -> None:
+    """Delete files that did not become part of a data set."""
+    for path in paths:
+        # The error that ended the work is the one to be seen; what stays is read by nobody.
+        with contextlib.suppress(OSError):
+            store.delete(path)
 
 
 def combine_digests(digests: Iterable[bytes]) -> str:
@@ -243,6 +249,6 @@ def write_file(
                 writer.write_table(table(chunk, prefix), row_group_size=ROW_GROUP)
                 digests += [problem.digest() for problem in chunk]
     except BaseException:
-        store.delete(path)
+        discard(store, [path])
         raise
     return digests

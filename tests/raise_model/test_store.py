@@ -146,16 +146,20 @@ def test_losing_claim_is_noticed_before_the_next_write(store):
     trial = store.trial(make_spec())
     with trial.claim() as claim:
         claim.confirm()
-        Claim(store, trial.file("claims"), 2).take()
+        other = Claim(store, trial.file("claims"), 2)
+        other.take()
         with pytest.raises(ClaimLost):
             claim.confirm()
+        other.release()
 
 
 def test_two_takeovers_of_one_claim_cannot_both_succeed(store):
     folder = store.trial(make_spec()).file("claims")
-    Claim(store, folder, 1).take()
+    first = Claim(store, folder, 1)
+    first.take()
     with pytest.raises(Held):
         Claim(store, folder, 1).take()
+    first.release()
 
 
 def _hold_forever(root, ready):
@@ -209,6 +213,26 @@ def test_heartbeat_moves_the_counter(tmp_path, monkeypatch):
     with trial.claim():
         deadline = time.monotonic() + 10
         while store.read_json(trial.file("claims/0001.json"))["counter"] < 2:
+            assert time.monotonic() < deadline, "no heartbeat"
+            time.sleep(0.01)
+
+
+def test_heartbeat_survives_a_store_that_is_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "HEARTBEAT_SECONDS", 0.01)
+    store = Store(str(tmp_path))
+    trial = store.trial(make_spec())
+    write, calls = store.write_json, []
+
+    def away(path, value, *, durable=True):
+        calls.append(path)
+        if len(calls) < 3:
+            raise RuntimeError("the client's own error")
+        write(path, value, durable=durable)
+
+    with trial.claim():
+        monkeypatch.setattr(store, "write_json", away)
+        deadline = time.monotonic() + 10
+        while store.read_json(trial.file("claims/0001.json"))["counter"] < 4:
             assert time.monotonic() < deadline, "no heartbeat"
             time.sleep(0.01)
 

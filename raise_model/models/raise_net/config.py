@@ -124,6 +124,8 @@ class RaiseConfig:
         for field in ("targets_per_problem", "decoded_panels"):
             if not 1 <= getattr(self, field) <= NUM_PANELS:
                 raise UserError(f"{field} must lie in 1 to 9, not {getattr(self, field)}")
+        if self.tau_fraction <= 0.0:
+            raise UserError(f"tau_fraction must be above 0, not {self.tau_fraction}")
         if not 0.0 <= self.ema_decay < 1.0:
             raise UserError(f"ema_decay must lie in [0, 1), not {self.ema_decay}")
 

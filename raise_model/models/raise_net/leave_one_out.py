@@ -93,7 +93,9 @@ class LeaveOneOut(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]: torch's own decorator
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
         (gradient,) = grad_outputs  # targets, rules, n, dims
         maps, w1, w2, w3, *hidden = ctx.saved_tensors
         firsts, seconds = hidden[: len(ctx.targets)], hidden[len(ctx.targets) :]

@@ -6,8 +6,8 @@ replaced.  The same networks serve every concept.
 Two forms of the same computation:
 
 * *leave one out* (training): from codes of complete matrices, for each of some target cells
-  that are the same in all matrices, the matrix with that one cell missing.  What the targets
-  share is computed once, and only the target cell of the last layer.
+  that are the same in all matrices, the matrix with that one cell missing.  The row and column
+  networks run once on what the targets share, the executors only where the target sees.
 * *masked* (prediction): any cells missing in each matrix, the whole map.
 
 The executors are 3x3 convolutions on a 3x3 map with zero padding; here each is written as one

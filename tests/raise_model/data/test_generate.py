@@ -5,6 +5,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import chi2_contingency
 
@@ -50,13 +52,21 @@ def test_problems_are_the_same_everywhere(dataset, name):
 
 
 def test_data_do_not_depend_on_workers_or_on_what_else_is_made(tmp_path):
-    options = {"dataset": "iraven", "configuration": "center", "problems": 1000}
-    alone = generate(Store(str(tmp_path / "a")), splits=("val", "test"), workers=1, **options)
-    both = generate(Store(str(tmp_path / "b")), splits=("test", "val"), workers=2, **options)
-    smaller = make_problem("iraven", "center", SEEDS["iraven"], 996).digest()
+    options = {"dataset": "iraven", "configuration": "center"}
+    one, two, small = (Store(str(tmp_path / name)) for name in ("one", "two", "small"))
+    alone = generate(one, splits=("val", "test"), workers=1, problems=100, **options)
+    both = generate(two, splits=("test", "val"), workers=2, problems=100, **options)
     assert {k: m.digest for k, m in alone.items()} == {k: m.digest for k, m in both.items()}
-    assert smaller == make_problem("iraven", "center", SEEDS["iraven"], 996).digest()
     assert alone["val"].digest != alone["test"].digest
+    few = generate(small, splits=("test",), problems=40, **options)
+    rows = [read_split(store, m["test"]) for store, m in ((one, alone), (small, few))]
+    assert rows[1].equals(rows[0].slice(0, 8))
+    assert rows[1].column("index").to_pylist() == [8, 9, 18, 19, 28, 29, 38, 39]
+
+
+def read_split(store, manifest):
+    files = [store.path(f"{manifest.folder}/{name}") for name in manifest.files]
+    return pa.concat_tables([pq.ParquetFile(file).read() for file in files])
 
 
 def test_complete_splits_are_not_made_again(tmp_path):
@@ -179,7 +189,7 @@ def difference(answer, candidate):
 @pytest.mark.parametrize("dataset", ["raven", "iraven"])
 @pytest.mark.parametrize("name", ["center", "out_in_grid", "grid_2x2", "grid_3x3"])
 def test_statistics_are_those_of_the_published_generators(dataset, name):
-    counts = counted(dataset, name, 1500)
+    counts = counted(dataset, name, 2000 if name == "center" else 800)
     reference = STATS[dataset][name]["counts"]
     for key, ours in counts.items():
         kinds = sorted(set(ours) | set(reference[key]))
@@ -187,7 +197,7 @@ def test_statistics_are_those_of_the_published_generators(dataset, name):
         if key.split("_")[0] in ("number", "type", "size", "color", "angle"):
             # Entities of a problem are alike, so that no test of independent counts applies.
             shares = table / table.sum(1, keepdims=True)
-            assert abs(shares[0] - shares[1]).sum() / 2 <= 0.04, key
+            assert abs(shares[0] - shares[1]).sum() / 2 <= 0.05, key
         elif len(kinds) > 1:
             assert chi2_contingency(table).pvalue > 1e-5, key
 

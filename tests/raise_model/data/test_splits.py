@@ -1,5 +1,7 @@
 """Splits, label tables, nested label subsets."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ def test_labelled_subsets_are_nested_by_ratio(label_seed):
     ratios = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
     subsets = [labelled_subset(600, ratio, label_seed) for ratio in ratios]
     assert [len(subset) for subset in subsets] == [0, 6, 30, 60, 120, 300, 600]
-    for smaller, larger in zip(subsets, subsets[1:], strict=False):
+    for smaller, larger in itertools.pairwise(subsets):
         assert set(smaller.tolist()) < set(larger.tolist())
     assert all((np.diff(subset) > 0).all() for subset in subsets)
 

@@ -70,7 +70,8 @@ def test_reading_text_differs_from_the_code_in_three_fields():
     [
         ({"targets_per_problem": 10}, 12, "targets_per_problem must lie in 1 to 9, not 10"),
         ({"decoded_panels": 0}, 12, "decoded_panels must lie in 1 to 9, not 0"),
-        ({"ema_decay": 1.0}, 12, "ema_decay"),
+        ({"ema_decay": 1.0}, 12, r"ema_decay must lie in \[0, 1\), not 1.0"),
+        ({"tau_fraction": 0.0}, 12, "tau_fraction must be above 0, not 0.0"),
         ({"encoder_kernels": (4,)}, 12, "same number of entries"),
         ({}, 13, "image size 13 is no multiple"),
         ({"encoder_paddings": (0, 0)}, 12, "kernel of 4 with stride 2 needs padding 1, not 0"),
