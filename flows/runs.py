@@ -28,8 +28,8 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Cancelled, Cancelling, Crashed
 
 from flows.processes import MARK
-from flows.services import home_folder
 from raise_model.errors import UserError
+from tune_spaces.home import raise_home
 
 FLOW = "raise"
 DEPLOYMENT = "full-repro"
@@ -68,7 +68,7 @@ def serve() -> None:
         # The only runner of an embedded server: whatever still says Running is not.
         with get_client(sync_client=True) as client:
             end_lost_runs(client)
-    (home_folder() / "runner.ready").write_text(str(os.getpid()))
+    (raise_home() / "runner.ready").write_text(str(os.getpid()))
     asyncio.run(runner.start())
 
 

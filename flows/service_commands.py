@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flows import processes
+from tune_spaces.home import ray_environment
 
 RAY_PORT = 6379
 RAY_CLIENT_PORT = 10001
@@ -67,8 +68,6 @@ def _no_extras(home: Path) -> dict[str, str]:
 
 
 def _ray_extras(home: Path) -> dict[str, str]:
-    from tune_spaces.cluster import ray_environment
-
     return ray_environment(home)
 
 

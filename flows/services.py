@@ -24,6 +24,7 @@ from pathlib import Path
 from flows import processes
 from flows.service_commands import COMMANDS, EXTRAS, addresses, clean_environment
 from raise_model.errors import UserError
+from tune_spaces.home import raise_home
 
 NAMES = ("prefect", "mlflow", "ray", "runner")
 TITLES = {
@@ -41,14 +42,9 @@ Report = Callable[[str, str], None]
 """Called with a service's name and what it does now: ``starting``, ``ready``, ``stopped``."""
 
 
-def home_folder() -> Path:
-    """``RAISE_HOME``, else ``.raise`` in the current directory."""
-    return Path(os.environ.get("RAISE_HOME", ".raise")).expanduser().absolute()
-
-
 def default_store(preset: str = "") -> str:
     """``store`` under the home; ``smoke`` has data of its own, and hence its own store."""
-    return str(home_folder() / ("smoke" if preset == "smoke" else "store"))
+    return str(raise_home() / ("smoke" if preset == "smoke" else "store"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +74,7 @@ class Services:
     """The services of one home."""
 
     def __init__(self, home: Path | None = None) -> None:
-        self.home = home or home_folder()
+        self.home = home or raise_home()
         self._file = self.home / "services.json"
 
     def known(self) -> dict[str, Service]:

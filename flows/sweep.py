@@ -24,10 +24,6 @@ class _Listener:
         self._progress = progress
         self.board = Board(trials)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Tune pickles the callbacks that it is given, and never reads them back.
-        return {}
-
     def on_report(self, name: str, row: dict[str, float]) -> None:
         self.board.report(name, row)
         self._tracker.report(self._specs[name], row)

@@ -9,7 +9,6 @@ no node has.  Here an address is given or there is a cluster of our own; the tok
 import contextlib
 import dataclasses
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -29,6 +28,7 @@ from raise_model.errors import UserError
 from raise_model.specs import TrialSpec
 from raise_model.store import Store
 from raise_model.training.device import DeviceChoice
+from tune_spaces.home import default_cache, raise_home, ray_environment
 
 OBJECT_STORE_BYTES = 128 * 1024**2
 """Ray's shared memory of a cluster of our own: specs and curve rows, no tensors."""
@@ -39,37 +39,6 @@ FREE_BYTES_CACHE = 1024**3
 PROBE_SECONDS = 60.0
 
 _dashboard_url = ""
-
-
-def raise_home() -> Path:
-    """Folder of the state of embedded services: ``RAISE_HOME``, else ``.raise`` here."""
-    return Path(os.environ.get("RAISE_HOME", ".raise")).absolute()
-
-
-def default_cache() -> Path:
-    """Folder of derived arrays, on each node."""
-    return raise_home() / "cache"
-
-
-def ray_environment(home: Path) -> dict[str, str]:
-    """Variables for ``ray start`` and for every process that connects to that cluster.
-
-    Makes the cluster's token under ``home`` if there is none.
-    """
-    token = home / "ray_token"
-    home.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        handle = os.open(token, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_hex(32))
-    return {
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(token),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-        # A worker that changed into its trial's folder could not live without it.
-        "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    }
 
 
 @dataclass(frozen=True, kw_only=True)

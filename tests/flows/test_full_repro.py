@@ -92,8 +92,10 @@ def run(**parameters):
 
 
 def artifacts():
+    """The newest artifact of each key."""
     with get_client(sync_client=True) as client:
-        return {artifact.key: artifact for artifact in client.read_artifacts()}
+        found = sorted(client.read_artifacts(), key=lambda artifact: artifact.created)
+    return {artifact.key: artifact for artifact in found}
 
 
 def test_a_run_trains_evaluates_and_reports(cluster):

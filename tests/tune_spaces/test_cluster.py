@@ -15,7 +15,8 @@ import pytest
 from raise_model.errors import UserError
 from raise_model.store import Store
 from tune_spaces import cluster
-from tune_spaces.cluster import Resources, preflight, ray_environment, resolve_resources
+from tune_spaces.cluster import Resources, preflight, resolve_resources
+from tune_spaces.home import ray_environment
 
 pytestmark = [
     pytest.mark.filterwarnings("default::DeprecationWarning"),
