@@ -70,10 +70,10 @@ PRESETS: Mapping[str, Preset] = {
 }  # fmt: skip
 
 SECONDS_PER_STEP: Mapping[str, Mapping[str, float]] = {
-    "paper": {"cpu": 40.0, "cuda": 0.1},
-    "lite": {"cpu": 0.6, "cuda": 0.05},
-    "demo": {"cpu": 0.5, "cuda": 0.05},
-    "smoke": {"cpu": 0.05, "cuda": 0.05},
+    "paper": {"cpu": 90.0, "cuda": 0.1},
+    "lite": {"cpu": 1.1, "cuda": 0.05},
+    "demo": {"cpu": 0.1, "cuda": 0.05},
+    "smoke": {"cpu": 0.03, "cuda": 0.05},
 }
 """Rough cost of an optimiser step of RAISE: one thread of a server CPU, one data-centre GPU."""
 

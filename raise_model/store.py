@@ -90,7 +90,9 @@ class Store:
         """:raises FileNotFoundError: if there is no such file."""
         if self._folder:
             return (self._folder / path).read_bytes()
-        return self.filesystem.cat_file(self.path(path))
+        data = self.filesystem.cat_file(self.path(path))
+        assert isinstance(data, bytes)
+        return data
 
     def exists(self, path: str) -> bool:
         if self._folder:
