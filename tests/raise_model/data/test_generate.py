@@ -236,6 +236,17 @@ def test_candidates_are_all_different(dataset, name):
         assert len(looks) == 8
 
 
+@pytest.mark.parametrize("dataset", ["raven", "iraven"])
+def test_distractors_do_more_than_swap_levels_between_entities(dataset):
+    for _, candidates in sampled(dataset, "out_in_grid", 500):
+        for candidate in candidates[1:]:
+            for c, attribute in candidate.modified:
+                parts = [one.entities[c] for one in (candidates[0], candidate)]
+                if attribute in ("type", "size", "color") and len(parts[0]) == len(parts[1]):
+                    old, new = (sorted(entity[attribute] for entity in part) for part in parts)
+                    assert old != new
+
+
 def test_targets_are_spread_evenly():
     targets = [make_problem("raven", "center", 1, i).target for i in range(240)]
     assert set(Counter(targets).values()) <= set(range(12, 52))
