@@ -41,6 +41,8 @@ $(VENV)/bin/python:
 $(VENV)/.installed: $(PINS) | $(VENV)/bin/python
 	@echo "Installing the pinned packages into $(VENV) (2 to 5 minutes, once) ..."
 	$(PIP) -e .
+	@# On all cores: pip would compile on one, and not at all where bytecode is switched off.
+	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -73,7 +73,9 @@ def _ray_extras(home: Path) -> dict[str, str]:
 
 def _runner_extras(home: Path) -> dict[str, str]:
     port = (home / "ray_port").read_text().strip()
-    return _ray_extras(home) | {"RAY_ADDRESS": f"127.0.0.1:{port}"}
+    # Prefect looks for new runs every ten seconds otherwise.
+    polling = {"PREFECT_RUNNER_POLL_FREQUENCY": "2"}
+    return _ray_extras(home) | polling | {"RAY_ADDRESS": f"127.0.0.1:{port}"}
 
 
 def _prefect_command(home: Path, port: int) -> list[str]:
