@@ -42,7 +42,8 @@ $(VENV)/.installed: $(PINS) | $(VENV)/bin/python
 	@echo "Installing the pinned packages into $(VENV) (2 to 5 minutes, once) ..."
 	$(PIP) -e .
 	@# On all cores: pip would compile on one, and not at all where bytecode is switched off.
-	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
+	@# Some packages ship templates that are no Python; they do not matter.
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -84,6 +84,8 @@ class Projection:
                 experiment = self.client.get_experiment_by_name(EXPERIMENT)
         except (MlflowException, OSError) as error:
             reason = " ".join(str(error).split())[:200]
+            if "HTTPConnectionPool" in reason:  # the client's words for it fill a screen
+                reason = "no connection"
             raise UserError(
                 f"no MLflow server answers at {uri} ({reason}); start one by: raise-rpm up"
             ) from error
