@@ -25,7 +25,7 @@ test-slow: $(VENV)/.installed-dev  ## Tests against real servers, convergence, f
 lint: $(VENV)/.installed-dev  ## ruff, pyright and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 format: $(VENV)/.installed-dev  ## Format the code
