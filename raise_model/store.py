@@ -22,7 +22,6 @@ import errno
 import json
 import os
 import socket
-import tempfile
 import threading
 import time
 import uuid
@@ -162,10 +161,9 @@ class Store:
     def _written(target: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
         """A temporary file beside ``target`` holding ``data``, gone afterwards."""
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".writing-", dir=target.parent)
-        temporary = Path(name)
+        temporary = target.parent / f".writing-{uuid.uuid4().hex}"
         try:
-            with os.fdopen(handle, "wb") as file:
+            with temporary.open("xb") as file:
                 file.write(data)
                 if durable:
                     file.flush()

@@ -131,6 +131,18 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_files_have_the_permissions_of_the_users_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        store = Store(str(tmp_path))
+        store.create("created", b"")
+        store.write("written", b"")
+    finally:
+        os.umask(before)
+    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("created", "written")}
+    assert modes == {"created": 0o640, "written": 0o640}
+
+
 def test_a_second_claim_is_held_until_release(store):
     trial = store.trial(make_spec())
     other = Store(store.root).trial(make_spec())
