@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flows import processes
-from tune_spaces.home import ray_environment
+from tune_spaces.home import OBJECT_STORE_BYTES, ray_environment
 
 RAY_PORT = 6379
 RAY_CLIENT_PORT = 10001
 """Of Ray's control store and client server; nobody types them: where one is busy, another."""
-OBJECT_STORE_BYTES = 128 * 1024**2
-"""Ray's shared memory: specs and curve rows, no tensors."""
 SOCKET_PATH_BYTES = 40
 """Longest Ray folder that keeps its socket paths within the system's 107 bytes."""
 

@@ -14,7 +14,6 @@ from flows.presets import (
     DATASETS,
     PRESETS,
     STUDIES,
-    Configuration,
     DataSource,
     Preset,
     Study,
@@ -191,6 +190,3 @@ def needed_splits(request: Request) -> list[Split]:
 def split_problems(problems: int, split: str) -> int:
     """Problems of a split among so many of a configuration."""
     return problems * {"train": 6, "val": 2, "test": 2}[split] // 10
-
-
-__all__ = ["Configuration", "Lowered", "Request", "lower", "needed_splits", "union"]

@@ -28,10 +28,8 @@ from raise_model.errors import UserError
 from raise_model.specs import TrialSpec
 from raise_model.store import Store
 from raise_model.training.device import DeviceChoice
-from tune_spaces.home import default_cache, raise_home, ray_environment
+from tune_spaces.home import OBJECT_STORE_BYTES, default_cache, raise_home, ray_environment
 
-OBJECT_STORE_BYTES = 128 * 1024**2
-"""Ray's shared memory of a cluster of our own: specs and curve rows, no tensors."""
 FREE_BYTES_PER_TRIAL = 64 * 1024**2
 """Checkpoints of a trial at paper size, twice, while one replaces the other."""
 FREE_BYTES_CACHE = 1024**3

@@ -8,6 +8,9 @@ import os
 import secrets
 from pathlib import Path
 
+OBJECT_STORE_BYTES = 128 * 1024**2
+"""Ray's shared memory of a cluster of our own: specs and curve rows, no tensors."""
+
 
 def raise_home() -> Path:
     """Folder of the state of embedded services: ``RAISE_HOME``, else ``.raise`` here."""
