@@ -10,16 +10,12 @@ rounded to 8 bits, and kept as ``<cache>/<digest>-<size>-<resize>.npy``, which e
 maps into memory.
 """
 
-import contextlib
 import os
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
@@ -177,7 +173,8 @@ def _derive(store: Store, manifest: Manifest, size: int, resize: Resize, path: P
         # Written, not mapped: a full disk is then an error and not the end of the process.
         with temporary.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
-            for panels in _stored_panels(store, manifest):
+            for chunk in schema.read_chunks(store, manifest, ["panels"]):
+                panels = schema.panels_of(chunk).reshape(-1, PANEL_SIZE, PANEL_SIZE)
                 file.write(np.ascontiguousarray(resize_panels(panels, size, resize)).data)
         os.replace(temporary, path)
     except OSError as error:
@@ -190,49 +187,12 @@ def _derive(store: Store, manifest: Manifest, size: int, resize: Resize, path: P
         temporary.unlink(missing_ok=True)
 
 
-def _stored_panels(
-    store: Store, manifest: Manifest
-) -> Iterator[UInt8[np.ndarray, "panels 160 160"]]:
-    """All panels in order, some problems at a time."""
-    problems = 0
-    for file in manifest.files:
-        with _opened(store, manifest, file) as parquet:
-            for chunk in parquet.iter_batches(64, columns=["panels"]):
-                column = chunk.column("panels")
-                raw = np.frombuffer(column.buffers()[1], np.uint8)
-                panels = raw.reshape(-1, PANEL_SIZE, PANEL_SIZE)[
-                    PANELS_PER_PROBLEM * column.offset :
-                ][: PANELS_PER_PROBLEM * len(column)]
-                problems += len(column)
-                yield panels
-    if problems != manifest.problems:
-        raise UserError(
-            f"{store.path(manifest.folder)} holds {problems} problems, not "
-            f"{manifest.problems}; delete that folder and make it again"
-        )
-
-
-@contextlib.contextmanager
-def _opened(store: Store, manifest: Manifest, file: str) -> Iterator[pq.ParquetFile]:
-    path = store.path(f"{manifest.folder}/{file}")
-    try:
-        with store.filesystem.open(path, "rb") as source:
-            yield pq.ParquetFile(source)
-    except (OSError, pa.ArrowInvalid) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"{path} cannot be read ({reason}); delete its folder and make it again"
-        ) from error
-
-
 def _annotations(
     store: Store, manifest: Manifest
 ) -> tuple[Int[np.ndarray, " problems"], list[list[tuple[int, str, str]]]]:
     targets: list[int] = []
     rules: list[list[tuple[int, str, str]]] = []
-    for file in manifest.files:
-        with _opened(store, manifest, file) as parquet:
-            rows = parquet.read(["target", "rules"])
+    for rows in schema.read_chunks(store, manifest, ["target", "rules"], rows=4096):
         targets += rows.column("target").to_pylist()
         rules += [
             [(rule["component"], rule["attribute"], rule["rule"]) for rule in problem]

@@ -252,3 +252,41 @@ def write_file(
         discard(store, [path])
         raise
     return digests
+
+
+def read_chunks(
+    store: Store, manifest: Manifest, columns: Sequence[str], rows: int = 64
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of a split in order of index, at most ``rows`` problems at a time.
+
+    :raises UserError: if a file of the split is missing or damaged, or the problems are not as
+        many as the manifest says.
+    """
+    problems = 0
+    for name in manifest.files:
+        path = store.path(f"{manifest.folder}/{name}")
+        try:
+            with store.filesystem.open(path, "rb") as source:
+                for chunk in pq.ParquetFile(source).iter_batches(rows, columns=list(columns)):
+                    problems += len(chunk)
+                    yield chunk
+        except (OSError, pa.ArrowInvalid) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(
+                f"{path} cannot be read ({reason}); delete its folder and make it again"
+            ) from error
+    if problems != manifest.problems:
+        raise UserError(
+            f"{store.path(manifest.folder)} holds {problems} problems, not "
+            f"{manifest.problems}; delete that folder and make it again"
+        )
+
+
+def panels_of(chunk: pa.RecordBatch) -> UInt8[np.ndarray, "problems 16 160 160"]:
+    """The panels of some problems, without a copy."""
+    column = chunk.column("panels")
+    panels = np.frombuffer(column.buffers()[1], np.uint8)
+    start = column.offset * _PANEL_BYTES
+    return panels[start : start + len(column) * _PANEL_BYTES].reshape(
+        -1, PANELS_PER_PROBLEM, PANEL_SIZE, PANEL_SIZE
+    )
