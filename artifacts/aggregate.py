@@ -9,7 +9,7 @@ Three spreads that are never mixed:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ RESULT_COLUMNS = (
     "trial", "study_cell", "model", "configuration", "train_dataset", "label_ratio", "label_map",
     "image_size", "precision", "steps", "seed", "protocol", "options", "dataset", "split",
     "evaluation", "problems", "rounds", "accuracy", "rounds_std", "rule_accuracy",
-    "validation_accuracy", "best_step", "train_seconds",
+    "validation_accuracy", "best_step", "train_seconds", "seen_problems", "seen_accuracy",
+    "unseen_accuracy",
 )  # fmt: skip
 _CELL = (
     "study_cell", "model", "configuration", "train_dataset", "label_ratio", "label_map",
@@ -33,7 +34,7 @@ _CELL = (
 )  # fmt: skip
 _SPREADS = (
     "seeds", "mean", "std", "t_low", "t_high", "lowest", "problems", "wilson_low", "wilson_high",
-    "rounds", "rounds_std", "rule_accuracy",
+    "rounds", "rounds_std", "rule_accuracy", "seen_problems", "seen_accuracy", "unseen_accuracy",
 )  # fmt: skip
 
 
@@ -91,7 +92,18 @@ def _row(folder: Any) -> dict[str, Any]:
         "validation_accuracy": done["validation_accuracy"],
         "best_step": done["best_step"],
         "train_seconds": done["seconds"],
+    } | _seen(result.get("seen"))
+
+
+def _seen(seen: Mapping[str, Any] | None) -> dict[str, float]:
+    """Problems whose panels training shows, and accuracies apart; NaN where it is not known."""
+    if seen is None:
+        return dict.fromkeys(("seen_problems", "seen_accuracy", "unseen_accuracy"), math.nan)
+    means = {
+        name: math.nan if seen[key] is None else float(np.mean(seen[key]))
+        for name, key in (("seen_accuracy", "accuracy"), ("unseen_accuracy", "unseen_accuracy"))
     }
+    return {"seen_problems": float(seen["problems"])} | means
 
 
 def summarise(frame: pd.DataFrame) -> pd.DataFrame:
@@ -99,7 +111,8 @@ def summarise(frame: pd.DataFrame) -> pd.DataFrame:
 
     Columns beside the setting: ``seeds``, ``mean``, ``std`` (NaN for one seed), ``t_low``,
     ``t_high`` (NaN for one seed), ``problems``, ``wilson_low``, ``wilson_high``, ``rounds``,
-    ``rounds_std``, ``lowest``, ``rule_accuracy``.
+    ``rounds_std``, ``lowest``, ``rule_accuracy``, ``seen_problems`` (whose nine panels training
+    shows), ``seen_accuracy``, ``unseen_accuracy`` (NaN where it is not known).
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in frame.to_dict("records"):
@@ -119,7 +132,7 @@ def _spreads(seeds: Sequence[dict[str, Any]]) -> dict[str, float]:
         len(seeds), mean, std, *t_interval(mean, std, len(seeds)), float(accuracy.min()),
         problems, *wilson_interval(mean, problems), int(seeds[0]["rounds"]),
         float(np.mean([seed["rounds_std"] for seed in seeds])),
-        float(np.mean([seed["rule_accuracy"] for seed in seeds])),
+        *(float(np.mean([seed[name] for seed in seeds])) for name in _SPREADS[11:]),
     )  # fmt: skip
     return dict(zip(_SPREADS, values, strict=True))
 

@@ -26,6 +26,7 @@ _DATASETS = {
     "raven_published": "RAVEN",
     "iraven": "I-RAVEN",
     "iraven_published": "I-RAVEN",
+    "iraven_overlapping": "I-RAVEN",
 }
 _MODELS = {
     "raise": "RAISE",

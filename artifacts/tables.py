@@ -14,6 +14,7 @@ import pandas as pd
 from rich.table import Table
 
 from artifacts import published
+from raise_model.data.audit import CHANCE_SHARE
 from raise_model.specs import EvaluationSpec
 
 CONFIGURATIONS: Mapping[str, str] = {
@@ -128,6 +129,8 @@ def results_table(
 
 
 _DROPPED = ("protocol", "options", "split", "evaluation")
+_OTHER_TESTS = ("iraven_paired", "iraven_overlapping")
+"""Test sets that have rows of their own, beside RAVEN/I-RAVEN."""
 _Record = dict[str, Any]
 
 
@@ -171,6 +174,7 @@ def _row_label(row: _Record) -> tuple[str, ...]:
         row["precision"],
         f"{row['steps']} steps",
         "unlabelled" if row["label_ratio"] == 0 else "labelled",
+        row["dataset"] if row["dataset"] in _OTHER_TESTS else "",
     )
 
 
@@ -201,7 +205,7 @@ def _shown_model(label: Sequence[str], labels: Sequence[Sequence[str]]) -> str:
     name = published.model_label(label[0]) + (" (pixel)" if label[1] == "pixel" else "")
     same = [other for other in labels if other[:2] == label[:2]]
     places = [p for p in range(2, len(label)) if len({other[p] for other in same}) > 1]
-    return " ".join([name, *(label[place] for place in places)])
+    return " ".join([name, *(label[place] for place in places)]).rstrip()
 
 
 def _sides(rows: Sequence[_Record]) -> list[list[_Record]]:
@@ -223,7 +227,13 @@ def _pair(cell: Sequence[_Record], text: Callable[[_Record], str]) -> str:
 
 def _ours(row: _Record) -> str:
     spread = "" if row["seeds"] < 2 else f"±{100 * row['std']:.1f}"
-    return f"{100 * row['mean']:.1f}{spread}{_MARKS.get(row['mark'], '')}"
+    flag = "†" if _has_leak(row) else ""
+    return f"{100 * row['mean']:.1f}{spread}{_MARKS.get(row['mark'], '')}{flag}"
+
+
+def _has_leak(row: _Record) -> bool:
+    """Whether training shows more of the test problems than chance explains."""
+    return row["seen_problems"] > CHANCE_SHARE * row["problems"]
 
 
 def _papers(row: _Record) -> str:
@@ -278,8 +288,15 @@ def _notes(records: Sequence[_Record]) -> list[str]:
             f"no marks against the paper: they need {published.MINIMUM_SEEDS} seeds and a "
             "published value"
         )
-    if any(row["dataset"] == "iraven_overlapping" for row in records):
-        notes.append("iraven_overlapping: part of the test contexts was seen in training")
+    notes += [
+        f"† {row['model']} on {row['dataset']}/{row['configuration']}: training shows the nine "
+        f"panels of {row['seen_problems']:.0f} of {row['problems']} test problems; seen "
+        f"{_percent(row['seen_accuracy'])}, unseen {_percent(row['unseen_accuracy'])}"
+        for row in records
+        if _has_leak(row)
+    ]
+    if any(math.isnan(row["seen_problems"]) for row in records):
+        notes.append("of some results it is not known whether training shows their test problems")
     return notes
 
 
@@ -294,6 +311,15 @@ def _percent(value: float) -> str:
 
 def _interval(low: float, high: float) -> str:
     return MISSING if math.isnan(low) else f"{100 * low:.1f}..{100 * high:.1f}"
+
+
+def _seen(row: _Record) -> str:
+    """Share of test problems whose panels training shows, and accuracies on them and others."""
+    if math.isnan(row["seen_problems"]):
+        return MISSING
+    share = row["seen_problems"] / row["problems"]
+    apart = f"{_percent(row['seen_accuracy'])}, others {_percent(row['unseen_accuracy'])}"
+    return f"{_percent(share)}" + (f": {apart}" if share else "")
 
 
 def _readable(details: pd.DataFrame) -> pd.DataFrame:
@@ -311,6 +337,7 @@ def _readable(details: pd.DataFrame) -> pd.DataFrame:
             "lowest seed": _percent(row["lowest"]),
             "rounds std": _percent(row["rounds_std"]),
             "rules": _percent(row["rule_accuracy"]),
+            "seen": _seen(row),
             "seeds": str(row["seeds"]),
             "paper": _percent(row["published"]),
             "vs paper": row["mark"] or MISSING,

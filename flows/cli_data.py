@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from flows.presets import CONFIGURATIONS
 from raise_model.errors import UserError
 
 if TYPE_CHECKING:
+    from raise_model.data.schema import Manifest
     from raise_model.store import Store, TrialFolder
 
 POLL_SECONDS = 1.0
@@ -44,20 +45,36 @@ def _with_bar(title: str, work: Callable[[Callable[[int, int], None]], None]) ->
 
 
 @click.command()
-@click.option("--dataset", type=click.Choice(["raven", "iraven"]), default="raven")
+@click.option(
+    "--dataset", default="raven", show_default=True,
+    type=click.Choice(["raven", "iraven", "iraven_paired", "iraven_overlapping"]),
+)  # fmt: skip
 @click.option(
     "--configuration", "configurations", type=click.Choice(CONFIGURATIONS), multiple=True,
     default=["center"], show_default=True, help="May be given several times.",
 )  # fmt: skip
 @click.option("--problems", default=10_000, show_default=True, type=click.IntRange(10))
+@click.option(
+    "--held-out", is_flag=True,
+    help="Also the data set <name>_held_out: the same problems, split by rule.",
+)  # fmt: skip
 @workers_option
 @store_option
 def generate(
-    dataset: str, configurations: Sequence[str], problems: int, workers: int, root: str | None
+    dataset: str,
+    configurations: Sequence[str],
+    problems: int,
+    held_out: bool,
+    workers: int,
+    root: str | None,
 ) -> None:
     """Make problems with the project's own generator; complete data are not made again."""
     from raise_model.data.generate import generate as make
+    from raise_model.data.held_out import check_held_out, hold_out
 
+    if held_out:
+        for configuration in configurations:
+            check_held_out(configuration)
     store = _open(root)
     store.probe()
     for configuration in configurations:
@@ -67,10 +84,22 @@ def generate(
                 store, dataset=dataset, configuration=configuration, problems=problems, seed=None,
                 workers=workers, progress=report,
             )  # fmt: skip
-            for split, manifest in manifests.items():
-                click.echo(f"{dataset}/{configuration}/{split}: {manifest.digest[:16]}")
+            _echo_manifests(manifests.values())
 
         _with_bar(f"{dataset}/{configuration}", work)
+        if held_out:
+            _with_bar(
+                f"{dataset}/{configuration} held out",
+                lambda report, configuration=configuration: _echo_manifests(
+                    hold_out(store, dataset, configuration, report).values()
+                ),
+            )
+
+
+def _echo_manifests(manifests: "Iterable[Manifest]") -> None:
+    for made in manifests:
+        place = f"{made.dataset}/{made.configuration}/{made.split}"
+        click.echo(f"{place}: {made.problems} problems, {made.digest[:16]}")
 
 
 @click.command()
@@ -97,9 +126,7 @@ def ingest(
         )
         for file in outcome.rejected:
             click.echo(f"rejected {file.path}: {file.reason}")
-        for made in outcome.manifests:
-            place = f"{made.dataset}/{made.configuration}/{made.split}"
-            click.echo(f"{place}: {made.problems} problems, {made.digest[:16]}")
+        _echo_manifests(outcome.manifests)
 
     _with_bar("reading", work)
 

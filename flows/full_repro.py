@@ -75,11 +75,16 @@ def _fail_if_incomplete(failed: Sequence[str], total: int) -> None:
 
 
 def _stages(
-    store: Store, request: Request, resources: Resources, tracker: Tracker, params: dict[str, Any]
+    store: Store,
+    request: Request,
+    resources: Resources,
+    tracker: Tracker,
+    params: dict[str, Any],
+    strict: bool,
 ) -> str:
     """Run the four stages; returns the run's closing line."""
     progress = Progress()
-    digests = ingest(store, request, progress)
+    digests = ingest(store, request, progress, strict)
     lowered = lower(request, lambda *split: digests[split])
     swept = train(store, lowered.trials, resources, tracker, progress, params)
     trained = set(swept.done)
@@ -118,6 +123,7 @@ def full_repro(
     gpus_per_trial: Annotated[float, Field(ge=0)] = 0.0,
     max_concurrent: Annotated[int, Field(ge=0)] = 0,
     max_hours: Annotated[float, Field(gt=0)] = 24.0,
+    strict: bool = False,
 ) -> State:
     """Reproduce the paper, or a part of it.
 
@@ -129,12 +135,14 @@ def full_repro(
         trials: Seeds of each training; 0 means as many as the preset has.
         label_ratio: Share of training problems with rule labels, 0 to 1; -1 means the paper's.
         store: Folder or s3:// URI of data and results; empty means RAISE_HOME/store.
-        data: generated, or published for files that raise-rpm ingest has read.
+        data: generated; published for files that raise-rpm ingest has read; paired or
+            overlapping for other I-RAVEN tests: RAVEN's contexts, or a share of them.
         device: auto uses GPUs if the cluster has any.
         cpus_per_trial: CPUs, and threads, of a trial.
         gpus_per_trial: GPUs of a trial, e.g. 0.25; 0 on cuda means one.
         max_concurrent: Trials at once; 0 means as many as fit.
         max_hours: A plan that takes longer is refused before it starts.
+        strict: Refuse test problems that training shows, instead of reporting them apart.
     """
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         _silence_tracebacks(logging.getLogger(name))
@@ -157,7 +165,7 @@ def full_repro(
         preflight(resources, target, _trials_to_check(request).trials)
     with Tracker(_tracking_uri()) as tracker:
         params = {"preset": request.preset, "data": data, "device": resources.device}
-        return Completed(message=_stages(target, request, resources, tracker, params))
+        return Completed(message=_stages(target, request, resources, tracker, params, strict))
 
 
 def _silence_tracebacks(logger: logging.Logger) -> None:

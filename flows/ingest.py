@@ -1,28 +1,51 @@
 """Stage 1: the splits that a run reads, made by the generator or checked to be there."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from flows.progress import Progress
 from flows.studies import Request, Split, needed_splits
-from raise_model.data.schema import open_manifest
+from raise_model.data.audit import CHANCE_SHARE, overlap
+from raise_model.data.schema import Manifest, open_manifest
+from raise_model.errors import UserError
 from raise_model.store import Store
+from tune_spaces.cluster import default_cache
 
 
 @task(name="ingest", cache_policy=NO_CACHE, description="Make or check the data sets.")
-def ingest(store: Store, request: Request, progress: Progress) -> Mapping[Split, str]:
+def ingest(store: Store, request: Request, progress: Progress, strict: bool) -> Mapping[Split, str]:
     """Digest of every split that the request reads; complete splits are not made again.
 
-    :raises UserError: if a published split was not ingested.
+    :param strict: refuse test splits that repeat training problems.
+    :raises UserError: if a published split was not ingested, or if ``strict`` refuses one.
     """
-    if request.data == "generated":
+    if request.data != "published":
         _generate(store, request, progress)
-    digests = {split: open_manifest(store, *split).digest for split in needed_splits(request)}
+    manifests = {split: open_manifest(store, *split) for split in needed_splits(request)}
+    if strict:
+        _refuse_leaks(store, list(manifests.values()))
+    digests = {split: manifest.digest for split, manifest in manifests.items()}
     progress.update("ingest", 1.0, f"{len(digests)} splits are there", now=True)
     return digests
+
+
+def _refuse_leaks(store: Store, manifests: Sequence[Manifest]) -> None:
+    """:raises UserError: for a test split of which training shows more than chance explains."""
+    for test in manifests:
+        trains = [m for m in manifests if m.split == "train"]
+        for train in (m for m in trains if m.configuration == test.configuration):
+            if test.split != "test":
+                continue
+            found = overlap(store, [train], [test], default_cache())
+            if found.share > CHANCE_SHARE:
+                raise UserError(
+                    f"strict: {len(found.seen)} of {found.problems} test problems of "
+                    f"{test.dataset}/{test.configuration} are training problems of "
+                    f"{train.dataset}; without strict they are reported apart"
+                )
 
 
 def _generate(store: Store, request: Request, progress: Progress) -> None:

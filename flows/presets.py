@@ -21,7 +21,7 @@ Configuration = Literal[
     "grid_3x3_uni",
 ]
 PresetName = Literal["auto", "paper", "lite", "demo", "smoke"]
-DataSource = Literal["generated", "published"]
+DataSource = Literal["generated", "published", "paired", "overlapping"]
 
 STUDIES: Sequence[Study] = get_args(Study)
 CONFIGURATIONS: Sequence[Configuration] = get_args(Configuration)
@@ -31,6 +31,8 @@ PAPER_CONFIGURATIONS = CONFIGURATIONS[:7]
 DATASETS: Mapping[DataSource, tuple[str, Sequence[str]]] = {
     "generated": ("raven", ("raven", "iraven")),
     "published": ("raven_published", ("raven_published", "iraven_published")),
+    "paired": ("raven", ("raven", "iraven_paired")),
+    "overlapping": ("raven", ("raven", "iraven_overlapping")),
 }
 """Data set of the training, and those of the tests, by source."""
 

@@ -31,8 +31,11 @@ def _store(arguments: argparse.Namespace) -> Store:
 
 def _generate(arguments: argparse.Namespace) -> dict[str, Any]:
     from raise_model.data.generate import generate
+    from raise_model.data.held_out import check_held_out, hold_out
 
-    shown = -1
+    if arguments.held_out:
+        check_held_out(arguments.configuration)
+    store, shown = _store(arguments), -1
 
     def progress(done: int, total: int) -> None:
         nonlocal shown
@@ -41,14 +44,21 @@ def _generate(arguments: argparse.Namespace) -> dict[str, Any]:
             _say(f"{arguments.dataset}/{arguments.configuration}: {done} of {total} problems")
 
     manifests = generate(
-        _store(arguments),
+        store,
         dataset=arguments.dataset,
         configuration=arguments.configuration,
         problems=arguments.problems,
         workers=arguments.workers,
         progress=progress,
     )
-    return {split: manifest.digest for split, manifest in manifests.items()}
+    result: dict[str, Any] = {split: manifest.digest for split, manifest in manifests.items()}
+    if arguments.held_out:
+        held = hold_out(store, arguments.dataset, arguments.configuration)
+        result["held_out"] = {
+            split: {"problems": made.problems, "digest": made.digest}
+            for split, made in held.items()
+        }
+    return result
 
 
 def _train(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -137,9 +147,10 @@ def _parser() -> argparse.ArgumentParser:
     device: dict[str, Any] = {"choices": ("auto", "cpu", "cuda"), "default": "auto"}
 
     command = add("generate", _generate, "make a data set with the project's own generator")
-    command.add_argument("--dataset", default="raven", choices=("raven", "iraven"))
+    command.add_argument("--dataset", default="raven", help="raven, iraven, iraven_paired, ...")
     command.add_argument("--configuration", required=True)
     command.add_argument("--problems", type=int, default=10_000)
+    command.add_argument("--held-out", action="store_true", help="also <dataset>_held_out")
     command.add_argument("--workers", type=int, default=os.cpu_count() or 1)
 
     command = add("train", _train, "train one trial, from its last checkpoint if it has one")

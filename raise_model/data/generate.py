@@ -1,10 +1,19 @@
 """The project's own RAVEN and I-RAVEN: deterministic, in parallel, straight to Parquet.
 
 Problem ``i`` of a seed and configuration depends on nothing else: not on the number of
-problems, of workers, or on which others are made.  ``raven`` and ``iraven`` have different
-seeds, so that no context of one is in the other by construction.
+problems, of workers, or on which others are made.  The data sets:
+
+* ``raven``: RAVEN's candidates;
+* ``iraven``: I-RAVEN's candidates, from another seed, so that no context is ``raven``'s but by
+  chance;
+* ``iraven_paired``: the contexts of ``raven``, problem by problem, with I-RAVEN's candidates:
+  what the candidates alone change;
+* ``iraven_overlapping``: ``iraven``, but a share of the test problems
+  (:data:`LEAKED`) repeats the context of a training problem of ``raven`` a few indices before,
+  as in the data that both published generators make from one seed.  It models that leak.
 """
 
+import math
 import multiprocessing
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,8 +34,24 @@ from raise_model.problem import NUM_PANELS
 from raise_model.provenance import package_version
 from raise_model.store import Store
 
-SEEDS: Mapping[str, int] = {"raven": 1234, "iraven": 4321}
+SEEDS: Mapping[str, int] = {
+    "raven": 1234,
+    "iraven": 4321,
+    "iraven_paired": 1234,
+    "iraven_overlapping": 4321,
+}
 """Standard seed of each generated data set."""
+LEAKED: Mapping[str, float] = {
+    "center": 0.43,
+    "left_right": 0.51,
+    "up_down": 0.51,
+    "out_in_center": 0.69,
+    "out_in_grid": 0.58,
+    "grid_2x2": 0.05,
+    "grid_3x3": 0.01,
+}
+"""Share of the test problems of ``iraven_overlapping`` whose context is in ``raven``'s training
+split, as measured over the published generators."""
 REVISION = 1
 """Raised whenever the same seed gives other problems."""
 FILE_PROBLEMS = 512
@@ -35,11 +60,29 @@ FILE_PROBLEMS = 512
 Progress = Callable[[int, int], None]
 
 
+def leak_source(name: str, index: int) -> int | None:
+    """Training problem of ``raven`` whose context a problem of ``iraven_overlapping`` repeats.
+
+    Of the first n test problems ``LEAKED`` * n, rounded down, repeat one; no two the same.
+    """
+    tens, digit = divmod(index, 10)
+    if split_of(index) != "test":
+        return None
+    place = 2 * tens + digit - 8
+    if math.floor((place + 1) * LEAKED[name]) == math.floor(place * LEAKED[name]):
+        return None
+    # The six training problems of the ten, three for each of the two test problems.
+    return 10 * tens + 3 * (digit - 8) + tens % 3
+
+
 def make_problem(dataset: str, name: str, seed: int, index: int) -> Problem:
-    """One problem of ``raven`` or ``iraven``."""
+    """One problem of a generated data set (a key of :data:`SEEDS`)."""
     made = configuration(name)
     number = list(CONFIGURATIONS).index(name)
-    generator = np.random.default_rng(np.random.SeedSequence([seed, number, index]))
+    drawn = seed, index
+    if dataset == "iraven_overlapping" and (source := leak_source(name, index)) is not None:
+        drawn = SEEDS["raven"], source
+    generator = np.random.default_rng(np.random.SeedSequence([drawn[0], number, drawn[1]]))
     matrices = [
         sample_matrix(i, component, uniform=made.uniform, generator=generator)
         for i, component in enumerate(made.components)
@@ -184,6 +227,10 @@ def _check(dataset: str, name: str, problems: int) -> None:
     if dataset not in SEEDS:
         raise UserError(f"unknown data set {dataset!r}; the generator makes {', '.join(SEEDS)}")
     configuration(name)
+    if dataset == "iraven_overlapping" and name not in LEAKED:
+        raise UserError(
+            f"iraven_overlapping has no {name}: its leak was measured for {', '.join(LEAKED)}"
+        )
     if problems < 10:
         raise UserError(f"problems must be at least 10 (one split each), not {problems}")
 

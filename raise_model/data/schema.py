@@ -290,3 +290,13 @@ def panels_of(chunk: pa.RecordBatch) -> UInt8[np.ndarray, "problems 16 160 160"]
     return panels[start : start + len(column) * _PANEL_BYTES].reshape(
         -1, PANELS_PER_PROBLEM, PANEL_SIZE, PANEL_SIZE
     )
+
+
+def problems_of(chunk: pa.RecordBatch) -> list[Problem]:
+    """Rows with every column as problems; their panels are views of the chunk's memory."""
+    names = ("index", "target", "rules", "layouts", "entities", "modified")
+    columns = [chunk.column(name).to_pylist() for name in names]
+    return [
+        Problem(panels=panels, **dict(zip(names, values, strict=True)))
+        for panels, *values in zip(panels_of(chunk), *columns, strict=True)
+    ]

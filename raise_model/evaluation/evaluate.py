@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Bool
 
+from raise_model.data.audit import seen_rows
 from raise_model.data.loader import ProblemSet, load
+from raise_model.data.schema import Manifest, find_manifest
 from raise_model.errors import UserError
 from raise_model.evaluation.selection import bottom_right
 from raise_model.models import registry
@@ -86,4 +90,29 @@ def evaluate(
     solver = registry.build(spec.model, spec.config, spec.data.image_size, spec.seed).to(target)
     step = load_best(trial, solver)
     result = protocol.run(solver, problems, spec, evaluation, target)
+    result |= {"seen": _seen(store, spec, problems.manifest, result, cache)}
     return result | {"best_step": step, "provenance": provenance(target)}
+
+
+def _seen(
+    store: Store, spec: TrialSpec, test: Manifest, result: Mapping[str, Any], cache: Path
+) -> dict[str, Any] | None:
+    """Accuracy on problems whose nine panels training shows, and on the others, by round.
+
+    None where the training problems are not in this store: then it cannot be known.
+    """
+    data = spec.data
+    train = find_manifest(store, data.dataset, data.configuration, "train")
+    if train is None or train.digest != data.train_digest:
+        return None
+    rows = seen_rows(store, train, test, cache)
+    correct = np.array([[hit == "1" for hit in round_] for round_ in result["correct"]])
+    return {
+        "problems": int(rows.sum()),
+        "accuracy": _shares(correct[:, rows]),
+        "unseen_accuracy": _shares(correct[:, ~rows]),
+    }
+
+
+def _shares(correct: Bool[np.ndarray, "rounds problems"]) -> list[float] | None:
+    return [float(share) for share in correct.mean(1)] if correct.shape[1] else None

@@ -86,11 +86,12 @@ def finish(store):
 def evaluated(finish, store):
     """Write a finished training with one evaluation of 2,000 problems."""
 
-    def evaluated(spec, evaluation, accuracy):
+    def evaluated(spec, evaluation, accuracy, **more):
         folder = store.trial(spec)
         if not folder.is_done:
             finish(spec)
         result = {"problems": 2000, "accuracy": accuracy, "correct": [], "rule_accuracy": 0.75}
+        result |= more
         folder.evaluation(evaluation).create_result(evaluation, result)
 
     return evaluated

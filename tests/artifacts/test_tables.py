@@ -104,3 +104,22 @@ def test_empty_table_says_so():
     table = results_table(empty, preset="demo")
     assert table.to_rows() == []
     assert "no results yet" in table.to_markdown()
+
+
+def test_seen_test_problems_are_flagged_and_reported_apart(
+    store, make_spec, make_evaluation, evaluated
+):
+    clean = {"problems": 3, "accuracy": [0.5], "unseen_accuracy": [0.6]}
+    leak = {"problems": 860, "accuracy": [0.9, 0.8], "unseen_accuracy": [0.5, 0.6]}
+    evaluated(make_spec(), make_evaluation("raven"), [0.6], seen=clean)
+    evaluated(make_spec(), make_evaluation("iraven"), [0.6], seen=None)
+    evaluated(make_spec(), make_evaluation("iraven_overlapping"), [0.7], seen=leak)
+    table = table_of(results(store))
+    names = list(table.cells["model"])[::2]
+    assert names == ["RAISE", "RAISE iraven_overlapping"]
+    assert list(table.cells["Center"])[::2] == ["60.0/60.0", "·/70.0†"]
+    text = table.to_markdown()
+    assert "nine panels of 860 of 2000 test problems; seen 85.0, unseen 55.0" in text
+    assert "43.0: 85.0, others 55.0" in text
+    assert "0.1: 50.0, others 60.0" in text
+    assert "it is not known whether training shows" in text

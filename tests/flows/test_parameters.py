@@ -25,7 +25,7 @@ def test_parameters_are_flat_and_of_one_type_each():
     assert not SCHEMA.get("definitions")
     for name, about in PROPERTIES.items():
         assert "anyOf" not in about, name
-        assert about["type"] in ("string", "integer", "number", "array"), name
+        assert about["type"] in ("string", "integer", "number", "array", "boolean"), name
 
 
 def test_choices_are_lists_in_the_form():

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from raise_model.__main__ import main
+from raise_model.data.generate import leak_source
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def run(tmp_path, capsys, monkeypatch):
 
 
 def test_generate_train_evaluate_export(run, tmp_path):
-    for dataset in ("raven", "iraven"):
+    for dataset in ("raven", "iraven", "iraven_overlapping"):
         status, out, _ = run(
             "generate", "--dataset", dataset, "--configuration", "center", "--problems", 100,
             "--workers", 1,
@@ -38,9 +39,40 @@ def test_generate_train_evaluate_export(run, tmp_path):
     (accuracy,) = json.loads(out)["accuracy"]
     assert status == 0
     assert 0 <= accuracy <= 1
+    assert result_of(tmp_path, trial, "iraven")["seen"] == {
+        "problems": 0, "accuracy": None, "unseen_accuracy": [accuracy],
+    }  # fmt: skip
+    run("evaluate", trial["trial"], "--dataset", "iraven_overlapping", "--device", "cpu")
+    result = result_of(tmp_path, trial, "iraven_overlapping")
+    seen, apart = result["seen"]["problems"], result["seen"]
+    assert seen == 8  # .43 of 20 test problems
+    hits = seen * apart["accuracy"][0] + (20 - seen) * apart["unseen_accuracy"][0]
+    assert hits == pytest.approx(20 * result["accuracy"][0])
+    first = [int(result["correct"][0][row]) for row in range(20) if leaks(row)]
+    assert apart["accuracy"] == [sum(first) / len(first)]
     status, out, _ = run("export", tmp_path / "records", "--weights")
     assert json.loads(out)["exported"] == [trial["trial"]]
     assert (tmp_path / "records" / f"{trial['trial']}.bf16.pt").exists()
+
+
+def result_of(tmp_path, trial, dataset):
+    folder = tmp_path / "store" / "trials" / trial["trial"] / "evaluations"
+    (found,) = folder.glob(f"bottom_right-{dataset}-test-*")
+    return json.loads((found / "result.json").read_text())
+
+
+def leaks(row):
+    """Whether a test problem of center repeats a training problem, given its row."""
+    return leak_source("center", 10 * (row // 2) + 8 + row % 2) is not None
+
+
+def test_held_out_splits_are_made_with_the_data(run):
+    status, out, _ = run(
+        "generate", "--configuration", "center", "--problems", 40, "--workers", 1, "--held-out"
+    )
+    held = json.loads(out)["held_out"]
+    assert status == 0
+    assert sum(split["problems"] for split in held.values()) == 40
 
 
 @pytest.mark.parametrize(
@@ -51,6 +83,8 @@ def test_generate_train_evaluate_export(run, tmp_path):
         (("train", "--model", "rise", "--preset", "smoke", "--configuration", "center"), "rise"),
         (("evaluate", "nothing"), "no trial nothing"),
         (("generate", "--configuration", "centre"), "centre"),
+        (("generate", "--configuration", "up_down", "--held-out"), "no held-out splits"),
+        (("generate", "--configuration", "center", "--dataset", "ravn"), "unknown data set"),
     ],
 )
 def test_a_mistake_is_one_clear_line(run, arguments, message):
