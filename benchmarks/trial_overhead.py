@@ -30,10 +30,10 @@ import torch
 
 from raise_model.data.generate import generate
 from raise_model.presets import trial_spec
-from raise_model.provenance import commit
 from raise_model.specs import TrialSpec
 from raise_model.store import Store
 from raise_model.training.device import device_name
+from raise_model.version import commit
 from tune_spaces import cluster
 from tune_spaces.cluster import Resources
 from tune_spaces.sweep import sweep

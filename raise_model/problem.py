@@ -26,13 +26,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-NUM_PANELS = 9
-NUM_CANDIDATES = 8
-BOTTOM_RIGHT = 8
-UNLABELLED = -1
+from raise_model.matrix import BOTTOM_RIGHT, NUM_CANDIDATES, NUM_PANELS, RULES, UNLABELLED
 
-RULES = ("constant", "progression", "arithmetic", "distribute_three")
-"""Names of the rule ids 0..3 of every label map."""
+__all__ = [
+    "BOTTOM_RIGHT",
+    "NUM_CANDIDATES",
+    "NUM_PANELS",
+    "RULES",
+    "UNLABELLED",
+    "Batch",
+    "concatenate",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from jaxtyping import Bool
 from raise_model.data import schema
 from raise_model.data.schema import Manifest
 from raise_model.errors import UserError
-from raise_model.problem import NUM_PANELS
+from raise_model.matrix import NUM_PANELS
 from raise_model.store import Store
 
 CHANCE_SHARE = 0.01

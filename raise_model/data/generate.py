@@ -22,17 +22,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt8
 
 from raise_model.data import answer_sets, schema
 from raise_model.data.grammar import CONFIGURATIONS, configuration
 from raise_model.data.render import render_panels
 from raise_model.data.rules import Entity, Matrix, Rule, sample_matrix
-from raise_model.data.schema import Manifest, Problem
+from raise_model.data.schema import (
+    PANEL_SIZE,
+    PANELS_PER_PROBLEM,
+    Chunk,
+    Manifest,
+    Problem,
+)
 from raise_model.data.splits import SPLITS, split_of
 from raise_model.errors import UserError
-from raise_model.problem import NUM_PANELS
-from raise_model.provenance import package_version
+from raise_model.matrix import NUM_PANELS
 from raise_model.store import Store
+from raise_model.version import package_version
 
 SEEDS: Mapping[str, int] = {
     "raven": 1234,
@@ -75,8 +82,17 @@ def leak_source(name: str, index: int) -> int | None:
     return 10 * tens + 3 * (digit - 8) + tens % 3
 
 
-def make_problem(dataset: str, name: str, seed: int, index: int) -> Problem:
-    """One problem of a generated data set (a key of :data:`SEEDS`)."""
+def make_problem(
+    dataset: str,
+    name: str,
+    seed: int,
+    index: int,
+    out: UInt8[np.ndarray, "16 160 160"] | None = None,
+) -> Problem:
+    """One problem of a generated data set (a key of :data:`SEEDS`).
+
+    :param out: memory of its panels; fresh memory costs as much as drawing.
+    """
     made = configuration(name)
     number = list(CONFIGURATIONS).index(name)
     drawn = seed, index
@@ -97,7 +113,7 @@ def make_problem(dataset: str, name: str, seed: int, index: int) -> Problem:
     flat = [[entity for part in panel for entity in part] for panel in entities]
     return Problem(
         index=index,
-        panels=render_panels(made, flat),
+        panels=render_panels(made, flat, out),
         target=int(np.flatnonzero(order == 0)[0]),
         rules=[
             {"component": matrix.number, **_rule(rule)}
@@ -150,12 +166,17 @@ class _File:
 
 
 def _write(file: _File) -> tuple[_File, list[bytes]]:
-    def chunks() -> Iterator[list[Problem]]:
+    shape = (schema.ROW_GROUP, PANELS_PER_PROBLEM, PANEL_SIZE, PANEL_SIZE)
+    panels = np.empty(shape, np.uint8)
+
+    def chunks() -> Iterator[Chunk]:
         for start in range(0, len(file.indices), schema.ROW_GROUP):
-            yield [
-                make_problem(file.dataset, file.configuration, file.seed, index)
-                for index in file.indices[start : start + schema.ROW_GROUP]
+            indices = file.indices[start : start + schema.ROW_GROUP]
+            problems = [
+                make_problem(file.dataset, file.configuration, file.seed, index, out)
+                for index, out in zip(indices, panels, strict=False)
             ]
+            yield Chunk(problems=problems, panels=panels[: len(problems)])
 
     prefix = f"{file.dataset}/{file.configuration}"
     return file, schema.write_file(Store(file.root), file.path, chunks(), prefix)

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import pyarrow as pa
 
 from raise_model.data import schema
-from raise_model.data.schema import Manifest, Problem
+from raise_model.data.schema import Chunk, Manifest, Problem
 from raise_model.data.splits import SPLITS
 from raise_model.errors import UserError
-from raise_model.provenance import package_version
 from raise_model.store import Store
+from raise_model.version import package_version
 
 HELD_OUT: Mapping[str, frozenset[tuple[int, str, str]]] = {
     "center": frozenset({(0, "size", "constant")}),
@@ -139,7 +139,7 @@ def _write(
     return schema.create_manifest(store, manifest)
 
 
-def _chunks(store: Store, sources: list[Manifest], wanted: set[int]) -> Iterator[list[Problem]]:
+def _chunks(store: Store, sources: list[Manifest], wanted: set[int]) -> Iterator[Chunk]:
     """The wanted problems of all sources in order of index, a row group at a time."""
 
     def stream(source: Manifest) -> Iterator[Problem]:
@@ -150,4 +150,4 @@ def _chunks(store: Store, sources: list[Manifest], wanted: set[int]) -> Iterator
 
     merged = heapq.merge(*map(stream, sources), key=lambda problem: problem.index)
     while chunk := list(itertools.islice(merged, schema.ROW_GROUP)):
-        yield chunk
+        yield Chunk.stack(chunk)

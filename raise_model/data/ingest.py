@@ -22,8 +22,8 @@ from raise_model.data.published import BadFile, parse_xml, read_modified, read_p
 from raise_model.data.schema import Manifest, Problem
 from raise_model.data.splits import split_of
 from raise_model.errors import UserError
-from raise_model.provenance import package_version
 from raise_model.store import Store
+from raise_model.version import package_version
 
 FILE_PROBLEMS = 512
 _NAME = re.compile(r"RAVEN_(\d+)_(train|val|test)\.(npz|xml)")
@@ -124,7 +124,7 @@ def _read(pair: _Pair) -> Problem:
 def _write(root: str, file: _File) -> _Written:
     rejected: list[Rejected] = []
 
-    def chunks() -> Iterator[list[Problem]]:
+    def chunks() -> Iterator[schema.Chunk]:
         for start in range(0, len(file.pairs), schema.ROW_GROUP):
             chunk: list[Problem] = []
             for pair in file.pairs[start : start + schema.ROW_GROUP]:
@@ -133,7 +133,7 @@ def _write(root: str, file: _File) -> _Written:
                 except BadFile as error:
                     rejected.append(Rejected(path=pair.stem, reason=str(error)))
             if chunk:
-                yield chunk
+                yield schema.Chunk.stack(chunk)
 
     digests = schema.write_file(Store(root), file.path, chunks(), file.prefix)
     return _Written(file=file, digests=digests, rejected=rejected)

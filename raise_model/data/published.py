@@ -1,40 +1,98 @@
-"""One problem of the published RAVEN or I-RAVEN files: an npz archive and its XML.
+"""One problem of the published RAVEN or I-RAVEN data: its panels, target and XML.
 
-Files are input from anywhere: npz is read with pickle forbidden and member sizes bounded, XML
-with document types refused (no entity expansion), and every number is checked against its
-range.  What is wrong with a file is said in one line (:class:`BadFile`).
+Panels come as an npz archive (the published files) or as PNG images (the public hub).  Files
+are input from anywhere: npz is read with pickle forbidden and sizes bounded, a PNG's kind is
+checked before it is decoded.  What is wrong with a file is said in one line (:class:`BadFile`).
 """
 
 import io
-import json
 import struct
 import zipfile
 import zlib
-from typing import Any
-from xml.etree import ElementTree
-from xml.parsers import expat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
 
+import cv2
 import numpy as np
 from jaxtyping import UInt8
 
-from raise_model.data import grammar
-from raise_model.data.grammar import ANGLES, COLORS, SIZES, TYPES, UNIFORM_LEVEL, Component
+from raise_model.data.annotations import Annotations, BadFile, read_annotations
+from raise_model.data.members import Member, member_of, zip_members
 from raise_model.data.schema import PANEL_SIZE, PANELS_PER_PROBLEM, Problem
-from raise_model.problem import NUM_CANDIDATES, RULES
+from raise_model.matrix import NUM_CANDIDATES
 
-_LEVELS = {
-    "Type": (1, len(TYPES) - 1),
-    "Size": (0, len(SIZES) - 1),
-    "Color": (0, len(COLORS) - 1),
-    "Angle": (0, len(ANGLES) - 1),
-}
-_RULED = {"Number/Position", "Number", "Position", "Type", "Size", "Color"}
-_MAX_MEMBER = 1 << 20
-"""Bytes of an array in the archive: the panels have 409,600, all else is far smaller."""
+MAX_BYTES = 2 << 20
+"""Of any one file of a problem: an npz has 412,180, an XML 60,000 at most."""
+_MAX_ARRAY = 1 << 20
+"""Bytes of an array in the npz: the panels have 409,600, all else is far smaller."""
+_PNG = b"\x89PNG\r\n\x1a\n"
+_HEADER = struct.Struct(">IIBBBBB")
+"""Of a PNG: width, height, depth, colour type, and three methods."""
+_GREY = 0
+
+Panels = UInt8[np.ndarray, "16 160 160"]
 
 
-class BadFile(ValueError):
-    """Why a problem cannot be read, without its path."""
+class Source(Protocol):
+    """What one problem is read from."""
+
+    @property
+    def xml(self) -> bytes: ...
+
+    def read_panels(self, panels: Panels) -> int:
+        """Fill ``panels``; return the target.
+
+        :raises BadFile: naming what is wrong.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Files:
+    """A problem of the published files."""
+
+    npz: bytes
+    xml: bytes
+
+    def read_panels(self, panels: Panels) -> int:
+        try:
+            archive = memoryview(self.npz)
+            with zipfile.ZipFile(io.BytesIO(self.npz)) as index:
+                members = dict(zip_members(index))
+            image = _array(archive, members, "image")
+            target = _array(archive, members, "target")
+        except BadFile as error:
+            raise BadFile(f"npz {error}") from None
+        except (zipfile.BadZipFile, ValueError, struct.error, OverflowError) as error:
+            raise BadFile(f"npz is damaged: {error}") from None
+        if image.shape != panels.shape or image.dtype != np.uint8:
+            raise BadFile(f"image is {image.dtype} {image.shape}, not uint8 {panels.shape}")
+        if target.size != 1 or target.dtype.kind not in "iu":
+            raise BadFile(f"target is {target.dtype} {target.shape}, not one whole number")
+        panels[...] = image
+        return _target(int(target.item()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Images:
+    """A problem of the public hub's Parquet files."""
+
+    pngs: Sequence[bytes]
+    """Eight context panels row by row, then the eight candidates."""
+    target: int | None
+    xml: bytes
+
+    def read_panels(self, panels: Panels) -> int:
+        if len(self.pngs) != PANELS_PER_PROBLEM:
+            raise BadFile(f"has {len(self.pngs)} images, not {PANELS_PER_PROBLEM}")
+        for number, png in enumerate(self.pngs):
+            try:
+                panels[number] = _decode(png)
+            except BadFile as error:
+                raise BadFile(f"image {number} {error}") from None
+        return _target(self.target)
 
 
 def read_problem(npz: bytes, xml: bytes, configuration: str, index: int) -> Problem:
@@ -42,167 +100,103 @@ def read_problem(npz: bytes, xml: bytes, configuration: str, index: int) -> Prob
 
     :raises BadFile: naming what is wrong.
     """
-    panels, target = _read_npz(npz)
-    root = parse_xml(xml)
-    found = root.findall("./Panels/Panel")
-    if len(found) != PANELS_PER_PROBLEM:
-        raise BadFile(f"XML has {len(found)} panels, not {PANELS_PER_PROBLEM}")
-    components = grammar.configuration(configuration).components
-    read = [_read_panel(panel, components) for panel in found]
+    panels = np.empty((PANELS_PER_PROBLEM, PANEL_SIZE, PANEL_SIZE), np.uint8)
+    target = Files(npz=npz, xml=xml).read_panels(panels)
+    return as_problem(read_annotations(xml, configuration), index, target, panels)
+
+
+def as_problem(annotations: Annotations, index: int, target: int, panels: Panels) -> Problem:
+    """The form in which the rest of the package knows a problem."""
     return Problem(
         index=index,
         panels=panels,
         target=target,
-        rules=_read_rules(root, len(components)),
-        layouts=[layouts for layouts, _ in read],
-        entities=[entities for _, entities in read],
-        modified=read_modified(root),
+        rules=[
+            {"component": component, "attribute": attribute, "rule": rule, "value": None}
+            for component, attribute, rule in annotations.rules
+        ],
+        layouts=[
+            [
+                {
+                    "component": part.component,
+                    "number": part.number,
+                    "position": sorted(part.slots),
+                    "uniformity": part.uniformity,
+                }
+                for part in panel
+            ]
+            for panel in annotations.panels
+        ],
+        entities=[
+            [
+                {"component": part.component, "slot": slot}
+                | dict(zip(("type", "size", "color", "angle"), levels, strict=True))
+                for part in panel
+                for slot, levels in zip(part.slots, part.levels, strict=True)
+            ]
+            for panel in annotations.panels
+        ],
+        modified=annotations.modified,
     )
 
 
-def parse_xml(data: bytes) -> ElementTree.Element:
-    """Parse without document types, so that no entity can be declared or expanded.
-
-    :raises BadFile: if the text is no XML or declares a document type.
-    """
-    builder = ElementTree.TreeBuilder()
-    parser = expat.ParserCreate()
-
-    def refuse(name: str, *_: Any) -> None:
-        raise BadFile(f"XML declares a document type ({name}), which is refused")
-
-    parser.StartDoctypeDeclHandler = refuse
-    parser.StartElementHandler = builder.start
-    parser.EndElementHandler = builder.end
-    try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
-        raise BadFile(f"XML is damaged: {error}") from None
-    return builder.close()
-
-
-def _read_npz(data: bytes) -> tuple[UInt8[np.ndarray, "16 160 160"], int]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            panels = _read_array(archive, "image")
-            target = _read_array(archive, "target")
-    except BadFile:
-        raise
-    except KeyError as error:
-        raise BadFile(f"npz lacks an array: {error.args[0]}") from None
-    except (
-        OSError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile,
-        zlib.error, struct.error,
-    ) as error:  # fmt: skip
-        raise BadFile(f"npz is damaged: {error}") from None
-    shape = (PANELS_PER_PROBLEM, PANEL_SIZE, PANEL_SIZE)
-    if panels.shape != shape or panels.dtype != np.uint8:
-        raise BadFile(f"image is {panels.dtype} {panels.shape}, not uint8 {shape}")
-    if target.size != 1 or target.dtype.kind not in "iu":
-        raise BadFile(f"target is {target.dtype} {target.shape}, not one whole number")
-    if not 0 <= int(target.item()) < NUM_CANDIDATES:
-        raise BadFile(f"target is {target.item()}, not 0 to {NUM_CANDIDATES - 1}")
-    return np.ascontiguousarray(panels), int(target.item())
-
-
-def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    member = archive.getinfo(f"{name}.npy")
-    if member.file_size > _MAX_MEMBER:
-        raise BadFile(f"npz: {name} has {member.file_size} bytes, more than any RAVEN array")
-    with archive.open(member) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _number(element: ElementTree.Element, name: str, low: int, high: int) -> int:
-    text = element.get(name, "")
-    try:
-        value = int(text)
-    except ValueError:
-        value = low - 1
-    if not low <= value <= high:
-        raise BadFile(f"XML: {element.tag} has {name}={text[:20]!r}, not {low} to {high}")
+def _target(value: int | None) -> int:
+    if value is None or not 0 <= value < NUM_CANDIDATES:
+        raise BadFile(f"target is {value}, not 0 to {NUM_CANDIDATES - 1}")
     return value
 
 
-def _read_panel(
-    panel: ElementTree.Element, components: tuple[Component, ...]
-) -> tuple[list[dict[str, Any]], list[dict[str, int]]]:
-    """Layouts and entities of one panel."""
-    layouts, entities = [], []
-    found = panel.findall("./Struct/Component")
-    if len(found) != len(components):
-        raise BadFile(f"XML: a panel has {len(found)} components, not {len(components)}")
-    for element in found:
-        layout = element.find("Layout")
-        if layout is None:
-            raise BadFile("XML: a component has no Layout")
-        number = _number(element, "id", 0, len(components) - 1)
-        boxed = layout.findall("Entity")
-        num_slots = len(components[number].slots)
-        slots = _slots(layout, boxed, num_slots)
-        layouts.append(
-            {
-                "component": number,
-                "number": _number(layout, "Number", 0, num_slots - 1),
-                "position": sorted(slots),
-                "uniformity": _number(layout, "Uniformity", 0, UNIFORM_LEVEL),
-            }
-        )
-        for slot, entity in zip(slots, boxed, strict=True):
-            levels = {name.lower(): _number(entity, name, *span) for name, span in _LEVELS.items()}
-            entities.append({"component": number, "slot": slot, **levels})
-    return layouts, entities
+def _array(archive: memoryview, members: dict[str, Member], name: str) -> np.ndarray:
+    member = members.get(f"{name}.npy")
+    if member is None:
+        raise BadFile(f"lacks an array: {name}")
+    if member.size > _MAX_ARRAY:
+        raise BadFile(f"array {name} has {member.size} bytes, more than any RAVEN array")
+    data = member_of(archive, member)
+    length = 10 + int.from_bytes(data[8:10], "little")
+    shape, fortran, dtype = _array_header(bytes(data[:length]))
+    flat = np.frombuffer(data, dtype, offset=length)
+    return flat.reshape(shape, order="F" if fortran else "C")
 
 
-def _slots(
-    layout: ElementTree.Element, entities: list[ElementTree.Element], num_slots: int
-) -> list[int]:
-    """Slot of each entity: the place of its box in the layout's list of boxes."""
-    try:
-        boxes = json.loads(layout.get("Position", ""))
-        if not isinstance(boxes, list) or len(boxes) != num_slots:
-            raise BadFile(f"XML: a layout's Position is not a list of {num_slots} boxes")
-        slots = [boxes.index(json.loads(entity.get("bbox", ""))) for entity in entities]
-    except BadFile:
-        raise
-    except (ValueError, RecursionError):
-        raise BadFile("XML: an entity's bbox is not in its layout's Position") from None
-    if len(set(slots)) != len(slots) or not slots:
-        raise BadFile("XML: a layout has no entity, or two in one slot")
-    return slots
+@lru_cache(maxsize=64)
+def _array_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and type of an array in format version 1, as all small arrays have it."""
+    file = io.BytesIO(header)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("an array's format version is not 1.0")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype.hasobject:
+        raise ValueError("Object arrays are pickles, which are never loaded")
+    return shape, fortran, dtype
 
 
-def _read_rules(root: ElementTree.Element, components: int) -> list[dict[str, Any]]:
-    rules = []
-    for group in root.findall("./Rules/Rule_Group"):
-        for rule in group.findall("Rule"):
-            name, attribute = rule.get("name", ""), rule.get("attr", "")
-            if name.lower() not in RULES or attribute not in _RULED:
-                raise BadFile(f"XML: unknown rule {name[:40]!r} on {attribute[:40]!r}")
-            rules.append(
-                {
-                    "component": _number(group, "id", 0, components - 1),
-                    "attribute": attribute.lower().replace("/", "_"),
-                    "rule": name.lower(),
-                    "value": None,
-                }
-            )
-    if not rules:
-        raise BadFile("XML has no rules")
-    return rules
+def _decode(png: bytes) -> UInt8[np.ndarray, "160 160"]:
+    if png[:8] != _PNG or png[12:16] != b"IHDR" or len(png) > MAX_BYTES:
+        raise BadFile("is not a PNG")
+    width, height, depth, colour, *_ = _HEADER.unpack(png[16:29])
+    if (width, height) != (PANEL_SIZE, PANEL_SIZE):
+        raise BadFile(f"has {width}x{height} pixels, not {PANEL_SIZE}x{PANEL_SIZE}")
+    if (depth, colour) != (8, _GREY):
+        raise BadFile(f"has {depth} bits of PNG colour type {colour}, not 8 bits of grey")
+    _check_chunks(png)
+    image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_UNCHANGED)
+    if image is None or image.shape != (PANEL_SIZE, PANEL_SIZE):
+        raise BadFile("is damaged")
+    return image
 
 
-def read_modified(root: ElementTree.Element) -> list[list[str]] | None:
-    """I-RAVEN says which attributes each candidate changes; RAVEN does not (None)."""
-    candidates = root.findall("./Modified_attributes/Candidate")
-    if not candidates:
-        return None
-    if len(candidates) != NUM_CANDIDATES:
-        raise BadFile(f"XML: modified attributes of {len(candidates)} candidates, not 8")
-    return [
-        sorted(
-            f"{attribute.get('name', '').lower()}{_number(attribute, 'component_id', 0, 1)}"
-            for attribute in candidate.findall("Attribute")
-        )
-        for candidate in candidates
-    ]
+def _check_chunks(png: bytes) -> None:
+    """Of a damaged image the decoder returns what it could read: check before.
+
+    :raises BadFile: unless every chunk is whole and the last one is the end.
+    """
+    start, kind = len(_PNG), b""
+    while kind != b"IEND":
+        length = int.from_bytes(png[start : start + 4], "big")
+        end = start + 8 + length
+        kind = png[start + 4 : start + 8]
+        checksum = int.from_bytes(png[end : end + 4], "big")
+        if end + 4 > len(png) or zlib.crc32(png[start + 4 : end]) != checksum:
+            raise BadFile("is damaged")
+        start = end + 4

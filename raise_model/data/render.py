@@ -20,6 +20,9 @@ from raise_model.data.schema import PANEL_SIZE
 
 OUTLINE = 2
 
+# Panels are too small to share out: threads would cost more than they save.
+cv2.setNumThreads(1)
+
 
 def _corners(kind: str, unit: float, size: float) -> list[tuple[int, int]]:
     """Offsets (x, y) of a polygon's corners from its centre, y counted downwards."""
@@ -79,10 +82,17 @@ def _draw(slot: Slot, kind: int, size: int, color: int, angle: int) -> _Drawn:
 
 
 def render_panels(
-    configuration: Configuration, panels: Sequence[Iterable[Mapping[str, int]]]
+    configuration: Configuration,
+    panels: Sequence[Iterable[Mapping[str, int]]],
+    out: UInt8[np.ndarray, "panels 160 160"] | None = None,
 ) -> UInt8[np.ndarray, "panels 160 160"]:
-    """Draw the entities of each panel, in their order; components ascending."""
-    drawn = np.full((len(panels), PANEL_SIZE, PANEL_SIZE), 255, np.uint8)
+    """Draw the entities of each panel, in their order; components ascending.
+
+    :param out: array to draw into; whatever is in it is erased.
+    """
+    shape = (len(panels), PANEL_SIZE, PANEL_SIZE)
+    drawn = np.empty(shape, np.uint8) if out is None else out
+    drawn.fill(255)
     for panel, entities in zip(drawn, panels, strict=True):
         for entity in entities:
             slot = configuration.components[entity["component"]].slots[entity["slot"]]

@@ -99,16 +99,30 @@ class Problem:
         return sha.digest()
 
 
-def table(problems: Sequence[Problem], prefix: str) -> pa.Table:
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Some problems to be written, their panels in one array."""
+
+    problems: Sequence[Problem]
+    panels: UInt8[np.ndarray, "problems 16 160 160"]
+    """In C order; not copied, so that it may be filled anew once the chunk is written."""
+
+    @classmethod
+    def stack(cls, problems: Sequence[Problem]) -> "Chunk":
+        """Copy the panels of problems that come from anywhere."""
+        return cls(problems=problems, panels=np.stack([problem.panels for problem in problems]))
+
+
+def table(chunk: Chunk, prefix: str) -> pa.Table:
     """The rows of some problems; ``prefix`` is ``dataset/configuration``."""
+    problems = chunk.problems
     columns: dict[str, Any] = {
         name: [getattr(problem, name) for problem in problems]
         for name in ("index", "target", "rules", "layouts", "entities", "modified")
     }
     columns["problem_id"] = [f"{prefix}/{problem.index}" for problem in problems]
-    raw = np.stack([problem.panels for problem in problems])
     panels = pa.Array.from_buffers(
-        pa.binary(_PANEL_BYTES), len(problems), [None, pa.py_buffer(raw)]
+        pa.binary(_PANEL_BYTES), len(problems), [None, pa.py_buffer(chunk.panels)]
     )
     arrays = [panels if f.name == "panels" else pa.array(columns[f.name], f.type) for f in SCHEMA]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
@@ -226,9 +240,7 @@ def _opened(filesystem: AbstractFileSystem, target: str) -> Any:
     return filesystem.open(target, "wb")
 
 
-def write_file(
-    store: Store, path: str, chunks: Iterable[Sequence[Problem]], prefix: str
-) -> list[bytes]:
+def write_file(store: Store, path: str, chunks: Iterable[Chunk], prefix: str) -> list[bytes]:
     """Stream problems into one Parquet file; return their digests.
 
     The file counts only once a manifest lists it; it is deleted if writing fails.
@@ -247,7 +259,7 @@ def write_file(
         ):
             for chunk in chunks:
                 writer.write_table(table(chunk, prefix), row_group_size=ROW_GROUP)
-                digests += [problem.digest() for problem in chunk]
+                digests += [problem.digest() for problem in chunk.problems]
     except BaseException:
         discard(store, [path])
         raise

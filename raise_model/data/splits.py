@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from raise_model.data.grammar import configuration
-from raise_model.problem import RULES
+from raise_model.matrix import RULES
 from raise_model.specs import LabelMap
 
 SPLITS = ("train", "val", "test")

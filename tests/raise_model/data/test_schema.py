@@ -108,7 +108,7 @@ def test_an_exception_leaves_no_file(tmp_path, monkeypatch):
     store = Store(str(tmp_path))
     make = generate_module.make_problem
 
-    def failing(dataset, name, seed, index):
+    def failing(dataset, name, seed, index, out=None):
         if index == 17:
             raise RuntimeError("in the middle")
         return make(dataset, name, seed, index)
