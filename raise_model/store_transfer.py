@@ -1,13 +1,15 @@
 """Carry finished work between stores: small records, and weights in bf16 where wanted.
 
 ``<folder>/<trial>.json`` holds spec, done, curve and every evaluation of one finished
-trial; ``<folder>/<trial>.bf16.pt`` its best weights, floating point ones rounded to bf16.
+trial; ``<folder>/<trial>.bf16.safetensors`` its best weights, floating point ones rounded to
+bf16 (``.bf16-00001-of-00002.safetensors`` and so on where they are larger than 15 MiB).
 A store that imports a record skips that training from then on.
 """
 
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +17,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import safetensors
+import safetensors.torch
 import torch
 
 from raise_model.errors import UserError
 from raise_model.specs import EvaluationSpec, TrialSpec
 from raise_model.store import Store, TrialFolder
 from raise_model.training import checkpoint
+
+SHARD_BYTES = (15 << 20) - (1 << 16)
+"""Largest sum of the tensors of one file; its header needs the rest of 15 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +51,54 @@ def _record(trial: TrialFolder) -> dict[str, Any]:
     }
 
 
-def _bf16_weights(trial: TrialFolder) -> bytes:
+def _bf16_weights(trial: TrialFolder) -> dict[str, torch.Tensor]:
     step = trial.done()["best_step"]
     best = checkpoint.load(trial, "best", step=step)
     if best is None:
         raise UserError(f"{trial.name}: best-{step:08d}.pt is missing or damaged")
-    weights = {
+    return {
         name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
         for name, tensor in best.tensors["solver"].items()
     }
-    buffer = io.BytesIO()
-    torch.save({"solver": weights}, buffer)
-    return buffer.getvalue()
+
+
+def _write_weights(target: Store, trial: TrialFolder) -> None:
+    """One file, or numbered shards where the weights are larger than :data:`SHARD_BYTES`."""
+    shards = _shards(_bf16_weights(trial))
+    for place, part in enumerate(shards, 1):
+        number = f"-{place:05d}-of-{len(shards):05d}" if len(shards) > 1 else ""
+        target.write(f"{trial.name}.bf16{number}.safetensors", safetensors.torch.save(part))
+
+
+def _shards(tensors: Mapping[str, torch.Tensor]) -> Sequence[dict[str, torch.Tensor]]:
+    """The tensors, in their order, in parts of at most :data:`SHARD_BYTES`."""
+    shards: list[dict[str, torch.Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        if shards[-1] and size + tensor.nbytes > SHARD_BYTES:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor.contiguous()
+        size += tensor.nbytes
+    return shards
+
+
+def _read_weights(folder: Path, name: str) -> dict[str, torch.Tensor] | None:
+    """Weights beside a record, None if there are none.
+
+    :raises UserError: if a file is damaged, or a shard is missing.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    paths = sorted(folder.glob(f"{name}.bf16*.safetensors"))
+    for path in paths:
+        count = re.fullmatch(r".*-(\d{5})", path.name.removesuffix(".safetensors"))
+        if count and len(paths) != int(count[1]):
+            raise UserError(f"{path}: {len(paths)} of its {int(count[1])} shards are there")
+        try:
+            tensors |= safetensors.torch.load_file(path)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise UserError(f"{path} cannot be read: {error}") from error
+    return tensors or None
 
 
 def export_trials(store: Store, folder: Path, *, weights: bool = False) -> Sequence[str]:
@@ -76,7 +119,7 @@ def export_trials(store: Store, folder: Path, *, weights: bool = False) -> Seque
         target.write(f"{trial.name}.json", json.dumps(_record(trial), allow_nan=False).encode())
     if weights:
         for trial in first.values():
-            target.write(f"{trial.name}.bf16.pt", _bf16_weights(trial))
+            _write_weights(target, trial)
     return [trial.name for trial in finished]
 
 
@@ -119,13 +162,14 @@ def import_trials(store: Store, folder: Path) -> ImportReport:
     """
     records = _read_records(folder)
     _check_conflicts(store, records)
+    weights = {name: _read_weights(folder, name) for name in records}
     imported, present = [], []
     for name, record in records.items():
         trial = store.trial(name)
         if trial.is_done:
             present.append(name)
         else:
-            _import_training(trial, record, folder / f"{name}.bf16.pt")
+            _import_training(trial, record, weights[name])
             imported.append(name)
         for evaluation in record["evaluations"]:
             spec = EvaluationSpec.from_json(evaluation["spec"])
@@ -133,14 +177,15 @@ def import_trials(store: Store, folder: Path) -> ImportReport:
     return ImportReport(imported=imported, present=present)
 
 
-def _import_training(trial: TrialFolder, record: Mapping[str, Any], weights: Path) -> None:
+def _import_training(
+    trial: TrialFolder, record: Mapping[str, Any], weights: Mapping[str, torch.Tensor] | None
+) -> None:
     done = dict(record["done"])
     trial.put_spec(TrialSpec.from_json(record["spec"]))
     with trial.claim():
-        if weights.exists():
-            tensors = torch.load(weights, map_location="cpu", weights_only=True)
+        if weights is not None:
             meta = {"validation_accuracy": done["validation_accuracy"], "rounded_to": "bf16"}
-            checkpoint.save(trial, "best", done["best_step"], tensors, meta)
+            checkpoint.save(trial, "best", done["best_step"], {"solver": weights}, meta)
         buffer = io.BytesIO()
         pq.write_table(pa.table(dict(record["curve"])), buffer)
         trial.store.write(trial.file("curve.parquet"), buffer.getvalue())

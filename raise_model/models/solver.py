@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from raise_model.problem import Batch
@@ -58,6 +58,8 @@ class Loss:
     total: Float[Tensor, ""]
     terms: Mapping[str, Float[Tensor, ""]]
     """Detached parts of the loss, for the training curve."""
+    problems: Int[Tensor, " batch"] | None = None
+    """Rows of the problems that it was made from, to name them if it is not finite."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,9 +124,12 @@ def _losses(state: TrainingState, steps: int, precision: Precision) -> Iterator[
 def _check_finite(loss: Loss, step: int) -> None:
     if not torch.isfinite(loss.total):
         terms = ", ".join(f"{name}={float(value):g}" for name, value in loss.terms.items())
+        rows = [] if loss.problems is None else loss.problems.tolist()
+        batch = f" on training problems {', '.join(map(str, rows[:16]))}" if rows else ""
         raise NonFiniteLoss(
             f"step {step + 1}: the loss of optimiser {loss.optimizer} is {loss.total.item()} "
-            f"({terms}); lower the learning rate, or look at the data"
+            f"({terms}){batch}{' ...' if len(rows) > 16 else ''}; lower the learning rate, or "
+            "look at the data"
         )
 
 

@@ -52,7 +52,7 @@ def test_generate_train_evaluate_export(run, tmp_path):
     assert apart["accuracy"] == [sum(first) / len(first)]
     status, out, _ = run("export", tmp_path / "records", "--weights")
     assert json.loads(out)["exported"] == [trial["trial"]]
-    assert (tmp_path / "records" / f"{trial['trial']}.bf16.pt").exists()
+    assert (tmp_path / "records" / f"{trial['trial']}.bf16.safetensors").exists()
 
 
 def result_of(tmp_path, trial, dataset):

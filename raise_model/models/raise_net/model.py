@@ -166,7 +166,8 @@ class Raise(Solver):
                 + config.beta_rule * terms["rule"]
                 - config.beta_label * terms["label"]
             )
-        return Loss(optimizer="all", total=total, terms={k: v.detach() for k, v in terms.items()})
+        detached = {name: term.detach() for name, term in terms.items()}
+        return Loss(optimizer="all", total=total, terms=detached, problems=batch.index)
 
     def _draw_positions(self, batch: int, generator: torch.Generator) -> Int[Tensor, "rows 9"]:
         """Uniform orders of the nine positions, one for each problem or one for all (CPU)."""

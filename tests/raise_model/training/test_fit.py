@@ -187,14 +187,15 @@ class ExplodingSolver(toy_solver.ToySolver):
             self.count = getattr(self, "count", 0) + 1
             factor = float("nan") if self.count == 5 else 1.0
             yield toy_solver.Loss(
-                optimizer=loss.optimizer, total=loss.total * factor, terms=loss.terms
-            )
+                optimizer=loss.optimizer, total=loss.total * factor, terms=loss.terms,
+                problems=torch.tensor([17, 4]),
+            )  # fmt: skip
 
 
 def test_non_finite_loss_stops_before_the_step_and_names_it():
     saved = []
     state = new_state(ExplodingSolver)
-    with pytest.raises(NonFiniteLoss, match=r"step 5: .*coder.*prediction="):
+    with pytest.raises(NonFiniteLoss, match=r"step 5: .*coder.*prediction=.*problems 17, 4;"):
         run(state, steps=12, validate_every=4, save=lambda s, b: saved.append(s.step))
     assert saved == [4], "the last good checkpoint stays"
     assert all(torch.isfinite(p).all() for p in state.solver.parameters())

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from raise_model import store_transfer
 from raise_model.data.generate import generate
 from raise_model.errors import UserError
 from raise_model.evaluation.evaluate import PROTOCOLS, evaluate
@@ -214,6 +215,28 @@ def test_evaluating_an_unfinished_training_is_refused(store, spec, data):
         evaluate(
             store, store.trial(spec), evaluation_spec(data), device="cpu", cache=data[0] / "cache"
         )
+
+
+def test_large_weights_are_exported_in_shards(store, spec, run, tmp_path, monkeypatch):
+    run()
+    monkeypatch.setattr(store_transfer, "SHARD_BYTES", 3_000)
+    folder = tmp_path / "records"
+    export_trials(store, folder, weights=True)
+    shards = sorted(folder.glob(f"{spec.name}.bf16-*.safetensors"))
+    assert len(shards) > 2
+    assert shards[-1].name.endswith(f"-{len(shards):05d}-of-{len(shards):05d}.safetensors")
+    import_trials(Store(str(tmp_path / "target")), folder)
+    rounded, exact = best_weights(Store(str(tmp_path / "target")), spec), best_weights(store, spec)
+    assert rounded.keys() == exact.keys()
+    whole = shards[1].read_bytes()
+    shards[1].write_bytes(whole[:100])
+    with pytest.raises(UserError, match=r"00002-of-.* cannot be read"):
+        import_trials(Store(str(tmp_path / "other")), folder)
+    shards[1].write_bytes(whole)
+    shards[0].unlink()
+    with pytest.raises(UserError, match=r"of its \d+ shards are there"):
+        import_trials(Store(str(tmp_path / "other")), folder)
+    assert not (tmp_path / "other" / "trials").exists()
 
 
 def test_records_carry_finished_work_and_refuse_conflicts(store, spec, run, data, tmp_path):
