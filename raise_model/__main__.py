@@ -5,6 +5,7 @@ GPU machine.  Progress goes to standard error, the result is one JSON line on st
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -83,6 +84,8 @@ def _train(arguments: argparse.Namespace) -> dict[str, Any]:
         seed=arguments.seed,
         label_ratio=arguments.label_ratio,
     )
+    changes = {"precision": arguments.precision, "steps": arguments.steps}
+    spec = dataclasses.replace(spec, **{k: v for k, v in changes.items() if v is not None})
     _say(f"{spec.name}: {spec.steps} steps, log at {store.path(f'trials/{spec.name}/log.txt')}")
     finished = run_trial(
         store,
@@ -160,6 +163,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--configuration", required=True)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--label-ratio", type=float, default=None, help="default: the paper's")
+    command.add_argument("--precision", choices=("fp32", "bf16"), help="default: the preset's")
+    command.add_argument("--steps", type=int, help="default: the preset's; schedules stretch")
     command.add_argument("--device", **device)
     command.add_argument("--threads", type=int, default=1)
     command.add_argument("--minutes", type=float, default=None, help="pause after so many")
