@@ -30,6 +30,7 @@ _DATASETS = {
 }
 _MODELS = {
     "raise": "RAISE",
+    "raise_plus": "RAISE plus",
     "transformer": "Transformer",
     "anp": "ANP",
     "lgpp": "LGPP",
@@ -37,6 +38,8 @@ _MODELS = {
     "prae": "PrAE",
     "alans": "ALANS",
 }
+_STANDS_FOR = {"raise_plus": "raise"}
+"""Models that the paper does not have, and the one of the paper they are compared with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,11 @@ def model_label(model: str) -> str:
     return _MODELS.get(model, model)
 
 
+def compared_label(model: str) -> str:
+    """Name of the paper's model that a model is compared with."""
+    return model_label(_STANDS_FOR.get(model, model))
+
+
 def bottom_right(
     *, model: str, dataset: str, configuration: str, label_ratio: float, space: str
 ) -> Published | None:
@@ -80,7 +88,7 @@ def bottom_right(
     :param model: our name of the model, ``dataset`` and ``configuration`` likewise.
     :param space: ``latent`` or ``pixel``; the paper has pixels for RAISE only.
     """
-    name = _MODELS.get(model)
+    name = _MODELS.get(_STANDS_FOR.get(model, model))
     if name is None or dataset not in _DATASETS:
         return None
     if space == "pixel":

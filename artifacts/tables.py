@@ -189,7 +189,7 @@ def _cells(records: Sequence[_Record]) -> pd.DataFrame:
     rows = []
     for label, group in groups.items():
         ours = {"model": _shown_model(label, list(groups))}
-        paper = {"model": f"{published.model_label(label[0])} (paper)"}
+        paper = {"model": f"{published.compared_label(label[0])} (paper)"}
         for name, column in columns.items():
             cell = [row for row in group if row["configuration"] == name]
             ours[column], paper[column] = _pair(cell, _ours), _pair(cell, _papers)

@@ -5,7 +5,7 @@ minutes, ``smoke`` in seconds (it learns nothing).  Model widths and learning ra
 the model's own ``config`` module.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +47,7 @@ class TrainingPreset:
     precision: Precision = "fp32"
 
 
-def _raise_paper(label_ratio: float) -> TrainingPreset:
+def _raise_paper(configuration: str, label_ratio: float) -> TrainingPreset:
     # 10,000 epochs of twelve batches; between 0 and 1, four labelled steps precede each
     # unlabelled one (authors' code).
     partly_labelled = 0.0 < label_ratio < 1.0
@@ -61,33 +61,61 @@ def _raise_paper(label_ratio: float) -> TrainingPreset:
     )
 
 
-def _raise(preset: str, label_ratio: float) -> TrainingPreset:
-    if preset == "paper":
-        return _raise_paper(label_ratio)
-    if preset == "lite":
-        return TrainingPreset(
-            config=raise_config.lite(), steps=5_800, validate_every=200,
-            validation_problems=1_000, image_size=32, resize="area",
-        )  # fmt: skip
-    if preset == "demo":
-        return TrainingPreset(
-            config=raise_config.demo(), steps=3_000, validate_every=250,
-            validation_problems=500, image_size=20, resize="area",
-        )  # fmt: skip
+def _raise_lite(configuration: str, label_ratio: float) -> TrainingPreset:
+    return TrainingPreset(
+        config=raise_config.lite(), steps=5_800, validate_every=200,
+        validation_problems=1_000, image_size=32, resize="area",
+    )  # fmt: skip
+
+
+def _raise_demo(configuration: str, label_ratio: float) -> TrainingPreset:
+    return TrainingPreset(
+        config=raise_config.demo(), steps=3_000, validate_every=250,
+        validation_problems=500, image_size=20, resize="area",
+    )  # fmt: skip
+
+
+def _raise_smoke(configuration: str, label_ratio: float) -> TrainingPreset:
     return TrainingPreset(
         config=raise_config.smoke(), steps=20, validate_every=10,
         validation_problems=50, image_size=20, resize="area",
     )  # fmt: skip
 
 
-def training_preset(model: str, preset: str, label_ratio: float) -> TrainingPreset:
+def _raise_plus_lite(configuration: str, label_ratio: float) -> TrainingPreset:
+    return TrainingPreset(
+        config=raise_config.plus(), steps=15_000, validate_every=500,
+        validation_problems=1_000, image_size=20, resize="area", label_map="merged",
+    )  # fmt: skip
+
+
+_Make = Callable[[str, float], TrainingPreset]
+"""A preset of a model from configuration and label ratio."""
+_BY_MODEL: Mapping[str, Mapping[str, _Make]] = {
+    "raise": {
+        "paper": _raise_paper,
+        "lite": _raise_lite,
+        "demo": _raise_demo,
+        "smoke": _raise_smoke,
+    },
+    "raise_plus": {"lite": _raise_plus_lite},
+}
+
+
+def training_preset(
+    model: str, preset: str, configuration: str, label_ratio: float
+) -> TrainingPreset:
     """:raises UserError: for an unknown model, an unknown preset, or one the model lacks."""
     registry.solver_class(model)
     if preset not in PRESETS:
         raise UserError(f"unknown preset {preset!r}; known presets: {', '.join(PRESETS)}")
-    if model != "raise":
-        raise UserError(f"model {model} has no preset {preset}; give its spec instead")
-    return _raise(preset, label_ratio)
+    make = _BY_MODEL.get(model, {}).get(preset)
+    if make is None:
+        known = ", ".join(_BY_MODEL.get(model, {})) or "none"
+        raise UserError(
+            f"model {model} has no preset {preset} (it has: {known}); give its spec instead"
+        )
+    return make(configuration, label_ratio)
 
 
 def trial_spec(
@@ -103,7 +131,7 @@ def trial_spec(
 ) -> TrialSpec:
     """The training of one model under a preset; ``label_ratio`` defaults to the paper's."""
     ratio = LABEL_RATIOS[configuration] if label_ratio is None else label_ratio
-    setting = training_preset(model, preset, ratio)
+    setting = training_preset(model, preset, configuration, ratio)
     return TrialSpec(
         model=model,
         config=config_to_json(setting.config),

@@ -20,7 +20,11 @@ from raise_model.models.solver import Solver
 
 ENTRY_POINT_GROUP = "raise_rpm.solvers"
 
-_OWN = {"raise": "raise_model.models.raise_net.model:Raise"}
+_OWN = {
+    "raise": "raise_model.models.raise_net.model:Raise",
+    # The same model and supervision, trained otherwise; a row of its own in every table.
+    "raise_plus": "raise_model.models.raise_net.model:Raise",
+}
 
 
 @cache

@@ -123,3 +123,10 @@ def test_seen_test_problems_are_flagged_and_reported_apart(
     assert "43.0: 85.0, others 55.0" in text
     assert "0.1: 50.0, others 60.0" in text
     assert "it is not known whether training shows" in text
+
+
+def test_raise_plus_stands_beside_the_papers_raise(store, make_spec, make_evaluation, evaluated):
+    evaluated(make_spec(model="raise_plus"), make_evaluation("raven"), [0.6])
+    cells = table_of(results(store)).cells
+    assert list(cells["model"]) == ["RAISE plus", "RAISE (paper)"]
+    assert list(cells["Center"]) == ["60.0/·", "99.2/·"]

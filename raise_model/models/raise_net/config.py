@@ -286,6 +286,11 @@ def demo() -> RaiseConfig:
     )
 
 
+def plus() -> RaiseConfig:
+    """The demo's networks and schedule for a longer run: ``raise_plus``."""
+    return demo()
+
+
 def smoke() -> RaiseConfig:
     """Tiny: for tests of everything around it; it learns nothing."""
     return replace(
