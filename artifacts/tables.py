@@ -14,6 +14,7 @@ import pandas as pd
 from rich.table import Table
 
 from artifacts import published
+from artifacts.markdown import pipe_table
 from raise_model.data.audit import CHANCE_SHARE
 from raise_model.specs import EvaluationSpec
 
@@ -52,12 +53,12 @@ class ResultsTable:
     missing: Sequence[str]
     """What was asked for and has no result."""
 
-    def to_markdown(self) -> str:
+    def topipe_table(self) -> str:
         """Heading, cells, details, notes and what is missing."""
         parts = [f"## {self.title}", "\n".join(f"- {line}" for line in self.heading)]
-        parts.append(_markdown(self.cells))
+        parts.append(pipe_table(self.cells))
         if not self.details.empty:
-            parts.append(_markdown(_readable(self.details)))
+            parts.append(pipe_table(_readable(self.details)))
         parts.append("\n".join(f"- {note}" for note in (*self.notes, *self._missing_lines())))
         return "\n\n".join(parts) + "\n"
 
@@ -344,10 +345,3 @@ def _readable(details: pd.DataFrame) -> pd.DataFrame:
         }
         for row in _records(details)
     )
-
-
-def _markdown(frame: pd.DataFrame) -> str:
-    """A pipe table (pandas would need another package for it)."""
-    lines = [list(map(str, frame.columns)), ["---"] * len(frame.columns)]
-    lines += [[str(value) for value in row] for row in frame.itertuples(index=False)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

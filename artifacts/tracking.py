@@ -20,6 +20,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
@@ -48,10 +49,12 @@ from raise_model.store import Store
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 EXPERIMENT = "raise"
+DATA_EXPERIMENT = "raise-data"
 TRIAL_TAG = "raise.trial"
 FINGERPRINT_TAG = "raise.fingerprint"
 STUDY_TAG = "raise.study"
 SUMMARY_TAG = "raise.summary"
+DATA_TAG = "raise.data"
 PARENT_TAG = "mlflow.parentRunId"
 KIND_TAG = "mlflow.experimentKind"
 
@@ -74,14 +77,14 @@ def _is_away(error: Exception) -> bool:
 class Projection:
     """Runs of one experiment on one server; every method waits for the server."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, name: str = EXPERIMENT) -> None:
         self.uri = uri
         self.client = MlflowClient(tracking_uri=uri)
         try:
-            experiment = self.client.get_experiment_by_name(EXPERIMENT)
+            experiment = self.client.get_experiment_by_name(name)
             if experiment is None:
-                self._create_experiment()
-                experiment = self.client.get_experiment_by_name(EXPERIMENT)
+                self._create_experiment(name)
+                experiment = self.client.get_experiment_by_name(name)
         except (MlflowException, OSError) as error:
             reason = " ".join(str(error).split())[:200]
             if "HTTPConnectionPool" in reason:  # the client's words for it fill a screen
@@ -92,17 +95,17 @@ class Projection:
         assert experiment is not None
         if experiment.lifecycle_stage != "active":
             raise UserError(
-                f"the MLflow experiment {EXPERIMENT} at {uri} is deleted; restore it by: "
+                f"the MLflow experiment {name} at {uri} is deleted; restore it by: "
                 f"mlflow experiments restore -x {experiment.experiment_id}"
             )
         self.experiment = experiment.experiment_id
         self._runs: dict[tuple[str, str], str] = {}
         self._last_steps: dict[str, int] = {}
 
-    def _create_experiment(self) -> None:
+    def _create_experiment(self, name: str) -> None:
         try:
             # Without its kind the user interface shows an empty page about language models.
-            self.client.create_experiment(EXPERIMENT, tags={KIND_TAG: "custom_model_development"})
+            self.client.create_experiment(name, tags={KIND_TAG: "custom_model_development"})
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
@@ -417,3 +420,23 @@ class Tracker:
                         self._error = self._error or error
                     return
                 self._stop.wait(RETRY_SECONDS)
+
+
+def log_data_card(
+    uri: str, name: str, digest: str, values: Mapping[str, float], folder: Path
+) -> str:
+    """A run of the experiment ``raise-data`` with a data card; the same data has one run.
+
+    :param digest: of the data set.
+    :return: address of the run in the user interface.
+    :raises UserError: if no server answers.
+    """
+    data = Projection(uri, DATA_EXPERIMENT)
+    run = data.run(DATA_TAG, digest, name=name, tags={})
+    data.log_values(run, values, _now())
+    try:
+        data.client.log_artifacts(run, str(folder))
+    except MlflowException as error:
+        raise UserError(f"MLflow at {uri} did not take {folder}: {error}") from error
+    data.set_status(run, "FINISHED")
+    return f"{uri}/#/experiments/{data.experiment}/runs/{run}"

@@ -11,15 +11,14 @@ loop     one process, one file after the other: np.load, bilinear to 64x64, xml.
 ingest   ``raise_model.data.ingest``: all annotations, digests, Parquet; its workers' start too
 =======  ======================================================================================
 
-Peak memory is that of a fresh process with its workers (resident, at its highest), once for
-some problems and once for ten times as many.  Ends with status 1 if the loop is slower than
-``--loop-floor``: then the comparison says nothing.
+Peak memory is the resident memory of a fresh process with its workers, at its highest (Linux),
+once for some problems and once for ten times as many.  Ends with status 1 if the loop is slower
+than ``--loop-floor``: then the comparison says nothing.
 """
 
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -38,7 +37,6 @@ from raise_model.store import Store
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "data" / "published" / "raven"
 GOAL = 4.0
-WALL, CPU = 0, 1
 
 
 def _repeat(source: Path, target: Path, problems: int) -> None:
@@ -104,28 +102,45 @@ def _ingest(folder: Path, store: Path, workers: int, problems: int) -> None:
     shutil.rmtree(store)
 
 
-def _seconds(work: Callable[[], None]) -> tuple[float, float]:
-    """Wall clock, and the time of the processors in this process and those that ended."""
-    began, busy = time.perf_counter(), sum(os.times()[:4])
+def _seconds(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
     work()
-    return time.perf_counter() - began, sum(os.times()[:4]) - busy
+    return time.perf_counter() - began
 
 
 def _peak(folder: Path, store: Path, workers: int, problems: int) -> float:
-    """MiB of a fresh process and its workers, each at its highest."""
+    """MiB of a fresh process and its workers together, at their highest."""
     arguments = [str(folder), str(store), str(workers), str(problems)]
-    command = [sys.executable, __file__, "--measure-peak", *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(done.stdout)
+    command = [sys.executable, __file__, "--ingest-only", *arguments]
+    process = subprocess.Popen(command)
+    peak = 0.0
+    while process.poll() is None:
+        peak = max(peak, _resident(process.pid))
+        time.sleep(0.02)
+    if process.returncode:
+        raise SystemExit("error: the measured process failed")
+    return peak
 
 
-def _measure_peak(folder: str, store: str, workers: str, problems: str) -> None:
-    _ingest(Path(folder), Path(store), int(workers), int(problems))
-    own, worker = (
-        resource.getrusage(who).ru_maxrss / 1024
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    print(own + worker * int(workers))
+def _resident(root: int) -> float:
+    """MiB in memory of a process and all that it started."""
+    parents: dict[int, int] = {}
+    sizes: dict[int, float] = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        except OSError:  # It ended meanwhile.
+            continue
+        pid = int(fields["Pid"])
+        parents[pid] = int(fields["PPid"])
+        sizes[pid] = int(fields.get("VmRSS", "0 kB").split()[0]) / 1024
+    own = {root}
+    for _ in parents:
+        grown = own | {pid for pid, parent in parents.items() if parent in own}
+        if grown == own:
+            break
+        own = grown
+    return sum(sizes.get(pid, 0.0) for pid in own)
 
 
 def main() -> int:
@@ -138,10 +153,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--loop-floor", type=float, default=500.0, help="problems a second")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--measure-peak", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--ingest-only", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.measure_peak:
-        _measure_peak(*arguments.measure_peak)
+    if arguments.ingest_only:
+        folder, store, workers, problems = arguments.ingest_only
+        _ingest(Path(folder), Path(store), int(workers), int(problems))
         return 0
     with tempfile.TemporaryDirectory(prefix="raise-ingest-") as scratch:
         home = Path(scratch)
@@ -149,7 +165,7 @@ def main() -> int:
         files = sorted(path for path in (home / "raven").rglob("*") if path.is_file())
         size = sum(file.stat().st_size for file in files)
         _loop(files[:20])  # Imports, and what libraries set up once.
-        times: dict[str, list[tuple[float, float]]] = {"cat": [], "loop": [], "ingest": []}
+        times: dict[str, list[float]] = {"cat": [], "loop": [], "ingest": []}
         for _ in range(arguments.rounds):
             times["cat"].append(_seconds(lambda: _cat(files)))
             times["loop"].append(_seconds(lambda: _loop(files)))
@@ -165,11 +181,14 @@ def main() -> int:
 
 
 def _peaks(arguments: argparse.Namespace, home: Path) -> tuple[float, float] | None:
-    """MiB for some problems, and for ten times as many; None where none are asked for."""
+    """MiB for some problems, and for ten times as many; None where none are asked for.
+
+    Of one configuration, so that already the fewer fill whole row groups.
+    """
     few = arguments.memory_problems
     if not few:
         return None
-    _repeat(home / "raven", home / "few", few)
+    _repeat(min((home / "raven").iterdir()), home / "few", few)
     _multiply(home / "few", home / "many", 10)
     store = home / "store"
     return (
@@ -178,19 +197,13 @@ def _peaks(arguments: argparse.Namespace, home: Path) -> tuple[float, float] | N
     )
 
 
-def _median(times: Sequence[tuple[float, float]], which: int) -> float:
-    return statistics.median(time[which] for time in times)
-
-
-def _median_ratio(
-    opponent: Sequence[tuple[float, float]], own: Sequence[tuple[float, float]]
-) -> float:
-    return statistics.median(a[WALL] / b[WALL] for a, b in zip(opponent, own, strict=True))
+def _median_ratio(opponent: Sequence[float], own: Sequence[float]) -> float:
+    return statistics.median(a / b for a, b in zip(opponent, own, strict=True))
 
 
 def _report(
     arguments: argparse.Namespace,
-    times: dict[str, list[tuple[float, float]]],
+    times: dict[str, list[float]],
     size: int,
     peaks: tuple[float, float] | None,
 ) -> int:
@@ -200,15 +213,14 @@ def _report(
     from raise_model.training.device import device_name
 
     hardware = device_name(torch.device("cpu"))
-    rates = {name: arguments.problems / _median(times[name], WALL) for name in times}
-    busy = {name: 1000 * _median(times[name], CPU) / arguments.problems for name in times}
+    rates = {name: arguments.problems / statistics.median(times[name]) for name in times}
     ratio = _median_ratio(times["loop"], times["ingest"])
     share = _median_ratio(times["cat"], times["ingest"])
-    print(f"{'':8}{'problems/s':>12}{'MB/s':>10}{'CPU ms a problem':>18}{'processes':>11}")
+    print(f"{'':8}{'problems/s':>12}{'MB/s':>10}{'processes':>11}")
     for name, rate in rates.items():
         processes = arguments.workers if name == "ingest" else 1
         speed = rate * size / arguments.problems / 1e6
-        print(f"{name:8}{rate:12.0f}{speed:10.0f}{busy[name]:18.2f}{processes:11}")
+        print(f"{name:8}{rate:12.0f}{speed:10.0f}{processes:11}")
     print(f"ingest is {ratio:.2f} times the loop (goal {GOAL:.0f}) and {share:.2f} of cat")
     if peaks:
         few = arguments.memory_problems
@@ -228,7 +240,6 @@ def _report(
                 name: round(rate * size / arguments.problems / 1e6, 1)
                 for name, rate in rates.items()
             },
-            "cpu_milliseconds_per_problem": {name: round(ms, 3) for name, ms in busy.items()},
             "times_the_loop": round(ratio, 3),
             "goal": GOAL,
             "share_of_cat": round(share, 3),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows import cli_data
+from flows import cli_data, cli_show, cli_verify
 from flows.services import DEFAULT_PORTS, PORT_OPTIONS, TITLES
 from raise_model.errors import UserError
 
@@ -203,7 +203,7 @@ def demo(pairs: Sequence[str], **ports: int) -> None:
     sys.exit(0 if completed else 1)
 
 
-for command in cli_data.COMMANDS:
+for command in (*cli_data.COMMANDS, *cli_show.COMMANDS, *cli_verify.COMMANDS):
     cli.add_command(command)
 
 if __name__ == "__main__":

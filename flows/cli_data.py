@@ -27,14 +27,15 @@ workers_option = click.option(
 )  # fmt: skip
 
 
-def _open(root: str | None) -> "Store":
+def open_store(root: str | None) -> "Store":
+    """The store of an option, or that of this home."""
     from flows.services import default_store
     from raise_model.store import Store
 
     return Store(root or default_store())
 
 
-def _with_bar(title: str, work: Callable[[Callable[[int, int], None]], None]) -> None:
+def with_bar(title: str, work: Callable[[Callable[[int, int], None]], None]) -> None:
     """Run ``work`` with a progress bar on standard error."""
     from rich.console import Console
     from rich.progress import Progress
@@ -75,7 +76,7 @@ def generate(
     if held_out:
         for configuration in configurations:
             check_held_out(configuration)
-    store = _open(root)
+    store = open_store(root)
     store.probe()
     for configuration in configurations:
 
@@ -86,9 +87,9 @@ def generate(
             )  # fmt: skip
             _echo_manifests(manifests.values())
 
-        _with_bar(f"{dataset}/{configuration}", work)
+        with_bar(f"{dataset}/{configuration}", work)
         if held_out:
-            _with_bar(
+            with_bar(
                 f"{dataset}/{configuration} held out",
                 lambda report, configuration=configuration: _echo_manifests(
                     hold_out(store, dataset, configuration, report).values()
@@ -103,7 +104,7 @@ def _echo_manifests(manifests: "Iterable[Manifest]") -> None:
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, required=True)
 @click.option(
     "--dataset", default=None,
     help="Name of the data set; default: raven_published or iraven_published, as the files say.",
@@ -112,12 +113,16 @@ def _echo_manifests(manifests: "Iterable[Manifest]") -> None:
 @workers_option
 @store_option
 def ingest(
-    paths: Sequence[Path], dataset: str | None, strict: bool, workers: int, root: str | None
+    paths: Sequence[str], dataset: str | None, strict: bool, workers: int, root: str | None
 ) -> None:
-    """Read published RAVEN or I-RAVEN files; what is damaged is listed and left out."""
+    """Read published RAVEN or I-RAVEN problems; what is damaged is listed and left out.
+
+    PATHS are folders, .zip, .tar or .tar.gz archives of them, or the hub's Parquet files, on
+    this machine or at any URI that fsspec reads (s3://...); nothing is unpacked.
+    """
     from raise_model.data.ingest import ingest as read
 
-    store = _open(root)
+    store = open_store(root)
     store.probe()
 
     def work(report: Callable[[int, int], None]) -> None:
@@ -128,7 +133,7 @@ def ingest(
             click.echo(f"rejected {file.path}: {file.reason}")
         _echo_manifests(outcome.manifests)
 
-    _with_bar("reading", work)
+    with_bar("reading", work)
 
 
 def parse_parameters(pairs: Sequence[str]) -> dict[str, Any]:
@@ -162,7 +167,7 @@ def find_trial(store: "Store", prefix: str) -> "TrialFolder":
 @store_option
 def logs(trial: str, lines: int, follow: bool, root: str | None) -> None:
     """The end of a trial's log; TRIAL may be the beginning of its name."""
-    store = _open(root)
+    store = open_store(root)
     folder = find_trial(store, trial)
     path = folder.file("log.txt")
     if not store.exists(path) and not follow:
@@ -208,7 +213,7 @@ def sync(root: str | None) -> None:
     from flows.services import Services
 
     uri = os.environ.get("MLFLOW_TRACKING_URI") or Services().url("mlflow")
-    store = _open(root)
+    store = open_store(root)
     with Tracker(uri) as tracker:
         tracker.reconcile(store)
         tracker.sync(store)
@@ -228,7 +233,7 @@ def store_export(folder: Path, weights: bool, root: str | None) -> None:
     """Write every finished trial as a small record into FOLDER."""
     from raise_model.store_transfer import export_trials
 
-    names = export_trials(_open(root), folder, weights=weights)
+    names = export_trials(open_store(root), folder, weights=weights)
     click.echo(f"{len(names)} trials written to {folder}")
 
 
@@ -239,7 +244,7 @@ def store_import(folder: Path, root: str | None) -> None:
     """Take the trials of FOLDER into the store; nothing is taken if one contradicts it."""
     from raise_model.store_transfer import import_trials
 
-    report = import_trials(_open(root), folder)
+    report = import_trials(open_store(root), folder)
     click.echo(f"{len(report.imported)} trials taken, {len(report.present)} were there")
 
 

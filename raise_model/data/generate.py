@@ -14,10 +14,8 @@ problems, of workers, or on which others are made.  The data sets:
 """
 
 import math
-import multiprocessing
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +24,7 @@ from jaxtyping import UInt8
 
 from raise_model.data import answer_sets, schema
 from raise_model.data.grammar import CONFIGURATIONS, configuration
+from raise_model.data.processes import map_in_processes
 from raise_model.data.render import render_panels
 from raise_model.data.rules import Entity, Matrix, Rule, sample_matrix
 from raise_model.data.schema import (
@@ -282,23 +281,12 @@ def _write_all(
     total, done = sum(len(file.indices) for file in files), 0
     digests: dict[str, list[bytes]] = {}
 
-    def count(file: _File, found: list[bytes]) -> None:
-        nonlocal done
-        digests[file.name] = found
-        done += len(found)
-        if progress is not None:
-            progress(done, total)
-
     try:
-        if workers == 1 or len(files) <= 1:
-            for file in files:
-                count(*_write(file))
-        else:
-            # Spawned: a forked child would inherit the caller's threads in any state.
-            context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(min(workers, len(files)), context) as pool:
-                for file, found in pool.map(_write, files):
-                    count(file, found)
+        for file, found in map_in_processes(_write, files, workers):
+            digests[file.name] = found
+            done += len(found)
+            if progress is not None:
+                progress(done, total)
     except BaseException:
         schema.discard(store, [file.path for file in files])
         raise

@@ -18,8 +18,9 @@ import cv2
 import numpy as np
 from jaxtyping import UInt8
 
-from raise_model.data.annotations import Annotations, BadFile, read_annotations
-from raise_model.data.members import Member, member_of, zip_members
+from raise_model.data.annotations import Annotations, read_annotations
+from raise_model.data.bad_file import BadFile
+from raise_model.data.members import Member, extract, zip_members
 from raise_model.data.schema import PANEL_SIZE, PANELS_PER_PROBLEM, Problem
 from raise_model.matrix import NUM_CANDIDATES
 
@@ -30,6 +31,8 @@ _MAX_ARRAY = 1 << 20
 _PNG = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">IIBBBBB")
 """Of a PNG: width, height, depth, colour type, and three methods."""
+_PNG_START = 33
+"""Bytes of its signature and its first chunk, the header."""
 _GREY = 0
 
 Panels = UInt8[np.ndarray, "16 160 160"]
@@ -152,7 +155,7 @@ def _array(archive: memoryview, members: dict[str, Member], name: str) -> np.nda
         raise BadFile(f"lacks an array: {name}")
     if member.size > _MAX_ARRAY:
         raise BadFile(f"array {name} has {member.size} bytes, more than any RAVEN array")
-    data = member_of(archive, member)
+    data = extract(archive[member.offset :], member)
     length = 10 + int.from_bytes(data[8:10], "little")
     shape, fortran, dtype = _array_header(bytes(data[:length]))
     flat = np.frombuffer(data, dtype, offset=length)
@@ -172,9 +175,10 @@ def _array_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def _decode(png: bytes) -> UInt8[np.ndarray, "160 160"]:
-    if png[:8] != _PNG or png[12:16] != b"IHDR" or len(png) > MAX_BYTES:
+    header = png[:_PNG_START]
+    if header[:8] != _PNG or header[12:16] != b"IHDR" or not _PNG_START <= len(png) <= MAX_BYTES:
         raise BadFile("is not a PNG")
-    width, height, depth, colour, *_ = _HEADER.unpack(png[16:29])
+    width, height, depth, colour, *_ = _HEADER.unpack_from(header, 16)
     if (width, height) != (PANEL_SIZE, PANEL_SIZE):
         raise BadFile(f"has {width}x{height} pixels, not {PANEL_SIZE}x{PANEL_SIZE}")
     if (depth, colour) != (8, _GREY):

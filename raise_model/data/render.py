@@ -24,7 +24,7 @@ OUTLINE = 2
 cv2.setNumThreads(1)
 
 
-def _corners(kind: str, unit: float, size: float) -> list[tuple[int, int]]:
+def polygon(kind: str, unit: float, size: float) -> list[tuple[int, int]]:
     """Offsets (x, y) of a polygon's corners from its centre, y counted downwards."""
     if kind == "square":
         half = int(unit * math.sqrt(2) / 2 * size)
@@ -68,7 +68,7 @@ def _draw(slot: Slot, kind: int, size: int, color: int, angle: int) -> _Drawn:
             cv2.circle(layer, centre, radius, fill, -1)
         cv2.circle(layer, centre, radius, 255, OUTLINE)
     else:
-        offsets = _corners(TYPES[kind], unit, SIZES[size])
+        offsets = polygon(TYPES[kind], unit, SIZES[size])
         points = np.array([[centre[0] + dx, centre[1] + dy] for dx, dy in offsets], np.int32)
         if fill:
             cv2.fillConvexPoly(layer, points, fill)

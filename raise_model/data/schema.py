@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,8 @@ from raise_model.store import Store
 PANEL_SIZE = 160
 PANELS_PER_PROBLEM = 16
 ROW_GROUP = 256
+_PAGE_ROWS = 64
+"""The writer looks for the end of a page only after so many rows, and holds them until then."""
 _PANEL_BYTES = PANELS_PER_PROBLEM * PANEL_SIZE * PANEL_SIZE
 
 _RULE = pa.struct(
@@ -99,9 +101,22 @@ class Problem:
         return sha.digest()
 
 
+class Rows(Protocol):
+    """Some problems that can be written."""
+
+    @property
+    def digests(self) -> Sequence[bytes]:
+        """Of each problem, in order."""
+        ...
+
+    def table(self, prefix: str) -> pa.Table:
+        """The rows; ``prefix`` is ``dataset/configuration``."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Some problems to be written, their panels in one array."""
+    """Problems as :class:`Rows`, their panels in one array."""
 
     problems: Sequence[Problem]
     panels: UInt8[np.ndarray, "problems 16 160 160"]
@@ -112,20 +127,23 @@ class Chunk:
         """Copy the panels of problems that come from anywhere."""
         return cls(problems=problems, panels=np.stack([problem.panels for problem in problems]))
 
+    @property
+    def digests(self) -> Sequence[bytes]:
+        return [problem.digest() for problem in self.problems]
 
-def table(chunk: Chunk, prefix: str) -> pa.Table:
-    """The rows of some problems; ``prefix`` is ``dataset/configuration``."""
-    problems = chunk.problems
-    columns: dict[str, Any] = {
-        name: [getattr(problem, name) for problem in problems]
-        for name in ("index", "target", "rules", "layouts", "entities", "modified")
-    }
-    columns["problem_id"] = [f"{prefix}/{problem.index}" for problem in problems]
-    panels = pa.Array.from_buffers(
-        pa.binary(_PANEL_BYTES), len(problems), [None, pa.py_buffer(chunk.panels)]
-    )
-    arrays = [panels if f.name == "panels" else pa.array(columns[f.name], f.type) for f in SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+    def table(self, prefix: str) -> pa.Table:
+        columns: dict[str, Any] = {
+            name: [getattr(problem, name) for problem in self.problems]
+            for name in ("index", "target", "rules", "layouts", "entities", "modified")
+        }
+        columns["problem_id"] = [f"{prefix}/{problem.index}" for problem in self.problems]
+        panels = pa.Array.from_buffers(
+            pa.binary(_PANEL_BYTES), len(self.problems), [None, pa.py_buffer(self.panels)]
+        )
+        arrays = [
+            panels if f.name == "panels" else pa.array(columns[f.name], f.type) for f in SCHEMA
+        ]
+        return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
 def folder(dataset: str, configuration: str, split: str) -> str:
@@ -240,7 +258,7 @@ def _opened(filesystem: AbstractFileSystem, target: str) -> Any:
     return filesystem.open(target, "wb")
 
 
-def write_file(store: Store, path: str, chunks: Iterable[Chunk], prefix: str) -> list[bytes]:
+def write_file(store: Store, path: str, chunks: Iterable[Rows], prefix: str) -> list[bytes]:
     """Stream problems into one Parquet file; return their digests.
 
     The file counts only once a manifest lists it; it is deleted if writing fails.
@@ -254,12 +272,17 @@ def write_file(store: Store, path: str, chunks: Iterable[Chunk], prefix: str) ->
             _one_line_errors(store, path),
             _opened(filesystem, target) as file,
             pq.ParquetWriter(
-                file, SCHEMA, compression="zstd", compression_level=1, use_dictionary=False
+                file,
+                SCHEMA,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=False,
+                write_batch_size=_PAGE_ROWS,
             ) as writer,
         ):
             for chunk in chunks:
-                writer.write_table(table(chunk, prefix), row_group_size=ROW_GROUP)
-                digests += [problem.digest() for problem in chunk.problems]
+                writer.write_table(chunk.table(prefix), row_group_size=ROW_GROUP)
+                digests += chunk.digests
     except BaseException:
         discard(store, [path])
         raise

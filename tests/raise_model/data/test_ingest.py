@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from raise_model.data.annotations import read_annotations
+from raise_model.data.bad_file import BadFile
 from raise_model.data.grammar import CONFIGURATIONS
 from raise_model.data.ingest import ingest
 from raise_model.data.loader import load
-from raise_model.data.published import BadFile, parse_xml, read_problem
+from raise_model.data.published import read_problem
 from raise_model.data.schema import find_manifest
 from raise_model.errors import UserError
 from raise_model.store import Store
@@ -100,10 +102,11 @@ def test_ingested_files_load(files, store, tmp_path):
     assert problems.rule_labels("official").tolist()[0] == [0, 0, 3]
 
 
-def test_workers_and_names_do_not_change_the_content(published, tmp_path):
+def test_workers_names_and_archives_do_not_change_the_content(published, tmp_path):
     paths = [published / "raven" / "distribute_nine", published / "raven" / "center_single"]
+    archives = [shutil.make_archive(str(tmp_path / p.name), "zip", p.parent, p.name) for p in paths]
     one = ingest(Store(str(tmp_path / "a")), paths, workers=1)
-    two = ingest(Store(str(tmp_path / "b")), paths[::-1], workers=2, dataset="mine")
+    two = ingest(Store(str(tmp_path / "b")), archives[::-1], workers=2, dataset="mine")
     assert {m.digest for m in one.manifests} == {m.digest for m in two.manifests}
     assert {m.dataset for m in two.manifests} == {"mine"}
 
@@ -278,7 +281,7 @@ def test_a_store_without_permission_is_one_line(files, tmp_path):
 
 def test_entities_are_never_expanded():
     with pytest.raises(BadFile, match="lolz"):
-        parse_xml(BILLION_LAUGHS)
+        read_annotations(BILLION_LAUGHS, "center")
 
 
 def test_reading_needs_the_right_configuration(published):

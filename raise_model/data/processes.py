@@ -1,0 +1,30 @@
+"""Work on data in several processes."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_PRELOAD = ["raise_model.data.generate", "raise_model.data.ingest", "raise_model.data.verify"]
+
+
+def map_in_processes(
+    function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int
+) -> Iterator[_Result]:
+    """Results in order; an exception of a worker is raised here.
+
+    One worker, or one item, needs no process.  Otherwise one clean process imports the modules
+    that work on data, without torch and without the caller's threads, and every worker is a fork
+    of it: spawned workers would each import them, which takes as long as 500 problems.
+    """
+    workers = min(workers, len(items))
+    if workers <= 1:
+        yield from map(function, items)
+        return
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOAD)
+    with ProcessPoolExecutor(workers, context) as pool:
+        yield from pool.map(function, items)
