@@ -1,9 +1,9 @@
 """Generated problems are distributed as those of the published generators.
 
-Counts that a problem has one of are compared by chi-square tests with Holm's correction over
-all of them.  What a problem has many of (entities of panels; distractors) is correlated within
-it, so that even the published generator fails such a test against itself: those histograms are
-compared by their total variation distance.
+Counts of rules, their values, targets, uniformity, constant angles and what distractors change
+are compared by two-sample chi-square tests, with Holm's correction over all of them.  Entities of
+a problem are alike, so that even the published generator fails such a test against itself: the
+histograms over panels and entities are compared by their total variation distance.
 """
 
 import json
@@ -21,7 +21,8 @@ from raise_model.data.grammar import CONFIGURATIONS
 STATS = json.loads((Path(__file__).parents[2] / "data" / "raven_stats.json").read_text())
 FAMILY_LEVEL = 0.001
 ENTITY_LEVELS = ("type", "size", "color", "angle")
-PER_PROBLEM = ("rule", "rule_value", "target", "uniformity", "angles_constant_in_rows")
+TESTED = ("rule", "target", "uniformity", "angles_constant_in_rows", "distractor")
+SEEDS = (1234, 4321, 7)
 
 NAMES = {"number_position": "Number/Position", "distribute_three": "Distribute_Three"}
 GROUPS = {"type": "Type", "size": "Size", "color": "Color"}
@@ -102,10 +103,10 @@ def compare(counts, name, reference):
     """p-values of the counts per problem, and total variation distances of the others."""
     p_values, distances = {}, {}
     for key, ours in counts.items():
-        if key.startswith("angle") and CONFIGURATIONS[name].uniform:
+        if key.startswith("angle_") and CONFIGURATIONS[name].uniform:
             continue  # ours are level 3, the published statistics are not
         both = table(ours, reference[key])
-        if key.startswith(PER_PROBLEM):
+        if key.startswith(TESTED):
             if both.shape[1] > 1:
                 p_values[key] = chi2_contingency(both).pvalue
         else:
@@ -116,7 +117,53 @@ def compare(counts, name, reference):
 
 def rejected(p_values, level):
     """Tests that Holm's procedure rejects."""
-    for place, (key, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+    for place, (_, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
         if p > level / (len(p_values) - place):
             return sorted(p_values, key=p_values.get)[:place]
     return list(p_values)
+
+
+def assert_alike(dataset_names, seeds, problems, distance):
+    p_values = {}
+    for seed in seeds:
+        for dataset, name in dataset_names:
+            counts = counted(dataset, name, seed, problems)
+            found, distances = compare(counts, name, STATS[dataset][name]["counts"])
+            assert max(distances.values()) <= distance, (dataset, name, seed, distances)
+            p_values |= {(dataset, name, seed, key): p for key, p in found.items()}
+    assert rejected(p_values, FAMILY_LEVEL) == []
+    return p_values
+
+
+@pytest.mark.parametrize("dataset", ["raven", "iraven"])
+def test_a_few_problems_are_distributed_as_published(dataset):
+    names = [(dataset, name) for name in ("center", "out_in_grid", "grid_2x2", "grid_3x3")]
+    assert len(assert_alike(names, SEEDS[:1], 500, distance=0.06)) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_problems_of_three_seeds_are_distributed_as_published():
+    names = [(dataset, name) for dataset in ("raven", "iraven") for name in CONFIGURATIONS]
+    assert len(assert_alike(names, SEEDS, 10_000, distance=0.03)) > 700
+
+
+def test_another_distribution_is_noticed():
+    """The test has power: half as many constant sizes are seen in a few hundred problems."""
+    counts = counted("raven", "center", SEEDS[1], 500)
+    sizes = counts["rule_c0_Size"]
+    moved = sizes["Constant:Size"] // 2
+    sizes["Constant:Size"] -= moved
+    sizes["Progression:Size"] += moved
+    p_values, _ = compare(counts, "center", STATS["raven"]["center"]["counts"])
+    assert rejected(p_values, FAMILY_LEVEL) == ["rule_c0_Size"]
+
+
+def test_a_wider_histogram_is_noticed():
+    counts = counted("raven", "center", SEEDS[1], 500)
+    sizes = counts["size_c0"]
+    moved = sizes["5"] // 2
+    sizes["5"] -= moved
+    sizes["0"] += moved
+    _, distances = compare(counts, "center", STATS["raven"]["center"]["counts"])
+    assert distances["size_c0"] > 0.05
