@@ -38,6 +38,8 @@ _MODELS = {
     "prae": "PrAE",
     "alans": "ALANS",
 }
+_COMPARES_PIXELS = {"anp"}
+"""Models of the paper that have no latent codes to compare."""
 _STANDS_FOR = {"raise_plus": "raise"}
 """Models that the paper does not have, and the one of the paper they are compared with."""
 
@@ -86,16 +88,17 @@ def bottom_right(
     """Published accuracy of bottom-right selection, None where the paper has no such cell.
 
     :param model: our name of the model, ``dataset`` and ``configuration`` likewise.
-    :param space: ``latent`` or ``pixel``; the paper has pixels for RAISE only.
+    :param space: ``latent`` or ``pixel``; the paper has pixels for RAISE, in a table of their
+        own, and for solvers that compare nothing else.
     """
     name = _MODELS.get(_STANDS_FOR.get(model, model))
     if name is None or dataset not in _DATASETS:
         return None
-    if space == "pixel":
+    if space == "pixel" and model not in _COMPARES_PIXELS:
         table, name = "answer_selection_strategy", f"{name}-pixel"
     elif configuration.endswith("_uni"):
         table = "bottom_right_selection_uni"
-    elif label_ratio == 0:
+    elif label_ratio == 0 and name == "RAISE":
         table = "bottom_right_selection_no_labels"
         name = "RAISE (-aux)" if name == "RAISE" else name
     else:

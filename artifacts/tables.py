@@ -53,7 +53,7 @@ class ResultsTable:
     missing: Sequence[str]
     """What was asked for and has no result."""
 
-    def topipe_table(self) -> str:
+    def to_markdown(self) -> str:
         """Heading, cells, details, notes and what is missing."""
         parts = [f"## {self.title}", "\n".join(f"- {line}" for line in self.heading)]
         parts.append(pipe_table(self.cells))

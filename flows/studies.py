@@ -143,9 +143,16 @@ def main_table(request: Request, digest: Digest) -> Lowered:
     return Lowered(
         trials=trials,
         evaluations=[
-            pair for trial in trials for pair in _bottom_right(request, digest, trial, "latent")
+            pair
+            for trial in trials
+            for pair in _bottom_right(request, digest, trial, _own_space(trial.model))
         ],
     )
+
+
+def _own_space(model: str) -> str:
+    """Where a solver compares candidates: as latents, or as pixels if it has none."""
+    return "latent" if "latent" in registry.solver_class(model).supports else "pixel"
 
 
 def answer_selection(request: Request, digest: Digest) -> Lowered:

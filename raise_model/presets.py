@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from raise_model.errors import UserError
-from raise_model.models import registry
+from raise_model.models import anp, registry, transformer
+from raise_model.models.clap import config as clap_config
+from raise_model.models.lgpp import config as lgpp_config
 from raise_model.models.raise_net import config as raise_config
 from raise_model.models.solver import config_to_json
 from raise_model.specs import DataSpec, LabelMap, Precision, Resize, TrialSpec
@@ -89,8 +91,58 @@ def _raise_plus_lite(configuration: str, label_ratio: float) -> TrainingPreset:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Scale:
+    """What the compared solvers share under a preset."""
+
+    steps: Mapping[str, int]
+    """By model."""
+    validate_every: int
+    validation_problems: int
+    image_size: int
+    resize: Resize
+
+
+_SCALES: Mapping[str, _Scale] = {
+    "paper": _Scale(
+        steps={"lgpp": 48_000, "clap": 120_000, "transformer": 120_000, "anp": 120_000},
+        validate_every=600, validation_problems=2_000, image_size=64, resize="bilinear",
+    ),
+    "lite": _Scale(
+        steps={"lgpp": 8_000, "clap": 8_000, "transformer": 18_000, "anp": 12_000},
+        validate_every=400, validation_problems=1_000, image_size=32, resize="area",
+    ),
+    "demo": _Scale(
+        steps={"lgpp": 5_000, "clap": 4_000, "transformer": 6_000, "anp": 3_500},
+        validate_every=250, validation_problems=500, image_size=20, resize="area",
+    ),
+    "smoke": _Scale(
+        steps=dict.fromkeys(("lgpp", "clap", "transformer", "anp"), 20), validate_every=10,
+        validation_problems=50, image_size=20, resize="area",
+    ),
+}  # fmt: skip
+
+
 _Make = Callable[[str, float], TrainingPreset]
 """A preset of a model from configuration and label ratio."""
+
+
+def _compared(model: str, **configs: Callable[[str], Any]) -> Mapping[str, _Make]:
+    """Presets of a solver that uses no labels, from its Config by configuration."""
+
+    def preset(scale: _Scale, config: Callable[[str], Any]) -> _Make:
+        return lambda configuration, _: TrainingPreset(
+            config=config(configuration),
+            steps=scale.steps[model],
+            validate_every=scale.validate_every,
+            validation_problems=scale.validation_problems,
+            image_size=scale.image_size,
+            resize=scale.resize,
+        )
+
+    return {name: preset(_SCALES[name], config) for name, config in configs.items()}
+
+
 _BY_MODEL: Mapping[str, Mapping[str, _Make]] = {
     "raise": {
         "paper": _raise_paper,
@@ -99,6 +151,34 @@ _BY_MODEL: Mapping[str, Mapping[str, _Make]] = {
         "smoke": _raise_smoke,
     },
     "raise_plus": {"lite": _raise_plus_lite},
+    "transformer": _compared(
+        "transformer",
+        paper=lambda _: transformer.paper(),
+        lite=lambda _: transformer.lite(),
+        demo=lambda _: transformer.demo(),
+        smoke=lambda _: transformer.smoke(),
+    ),
+    "anp": _compared(
+        "anp",
+        paper=anp.paper,
+        lite=lambda _: anp.lite(),
+        demo=lambda _: anp.demo(),
+        smoke=lambda _: anp.smoke(),
+    ),
+    "lgpp": _compared(
+        "lgpp",
+        paper=lgpp_config.paper,
+        lite=lgpp_config.lite,
+        demo=lgpp_config.demo,
+        smoke=lgpp_config.smoke,
+    ),
+    "clap": _compared(
+        "clap",
+        paper=clap_config.paper,
+        lite=clap_config.lite,
+        demo=clap_config.demo,
+        smoke=clap_config.smoke,
+    ),
 }
 
 
@@ -129,8 +209,13 @@ def trial_spec(
     seed: int,
     label_ratio: float | None = None,
 ) -> TrialSpec:
-    """The training of one model under a preset; ``label_ratio`` defaults to the paper's."""
+    """The training of one model under a preset; ``label_ratio`` defaults to the paper's.
+
+    Solvers that read no labels have the ratio 0, so that no ratio trains them again.
+    """
     ratio = LABEL_RATIOS[configuration] if label_ratio is None else label_ratio
+    if not registry.solver_class(model).needs.labels:
+        ratio = 0.0
     setting = training_preset(model, preset, configuration, ratio)
     return TrialSpec(
         model=model,

@@ -24,6 +24,10 @@ _OWN = {
     "raise": "raise_model.models.raise_net.model:Raise",
     # The same model and supervision, trained otherwise; a row of its own in every table.
     "raise_plus": "raise_model.models.raise_net.model:Raise",
+    "transformer": "raise_model.models.transformer:Transformer",
+    "anp": "raise_model.models.anp:Anp",
+    "lgpp": "raise_model.models.lgpp.model:Lgpp",
+    "clap": "raise_model.models.clap.model:Clap",
 }
 
 

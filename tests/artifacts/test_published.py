@@ -53,10 +53,11 @@ def test_each_variant_has_its_own_value():
     assert lookup(configuration="grid_2x2_uni").accuracy == pytest.approx(uniform / 100)
 
 
-def test_what_the_paper_lacks_is_none():
+def test_what_the_paper_lacks_is_none_and_anp_compares_pixels():
     assert lookup(model="my_solver") is None
     assert lookup(dataset="iraven_paired") is None
-    assert lookup(model="anp", space="pixel") is None
+    assert lookup(model="transformer", space="pixel") is None
+    assert lookup(model="anp", space="pixel").accuracy == 0.098
 
 
 def test_mark_widens_the_interval_by_the_binomial_error_of_two_thousand_problems():
