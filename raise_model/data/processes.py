@@ -8,7 +8,13 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_PRELOAD = ["raise_model.data.generate", "raise_model.data.ingest", "raise_model.data.verify"]
+_PRELOAD = [
+    "raise_model.data.generate",
+    "raise_model.data.ingest",
+    "raise_model.data.verify",
+    # Arrow imports pandas, where there is one, when it is first given a list.
+    "pyarrow.pandas_compat",
+]
 
 
 def map_in_processes(
