@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
+from matplotlib.figure import Figure
 
 from artifacts.aggregate import wilson_interval
 from artifacts.markdown import pipe_table
@@ -142,27 +142,30 @@ def _count_annotations(card: DataCard, chunk: pa.RecordBatch) -> None:
             if rule["value"]:
                 what += f" {rule['value']:+d}"
             card.rules[rule["component"], group][what] += 1
-    entities = pc.list_flatten(pc.list_flatten(_context(chunk.column("entities"))))
-    layouts = pc.list_flatten(pc.list_flatten(_context(chunk.column("layouts"))))
-    first = pc.list_flatten(pc.list_flatten(pc.list_slice(chunk.column("layouts"), 0, 1)))
+    entities, layouts = (_by_panel(chunk.column(name)) for name in ("entities", "layouts"))
     for component in range(len(CONFIGURATIONS[card.configuration].components)):
+        context = (entities["panel"] < CONTEXT) & (entities["component"] == component)
         for name in LEVELS:
-            card.histograms[component, name].update(_levels(entities, component, name))
-        card.histograms[component, "number"].update(
-            {level + 1: count for level, count in _levels(layouts, component, "number").items()}
-        )
-        card.histograms[component, "uniformity"].update(_levels(first, component, "uniformity"))
+            card.histograms[component, name].update(entities[name][context].tolist())
+        own = layouts["component"] == component
+        numbers = 1 + layouts["number"][own & (layouts["panel"] < CONTEXT)]
+        card.histograms[component, "number"].update(numbers.tolist())
+        first = layouts["uniformity"][own & (layouts["panel"] == 0)]
+        card.histograms[component, "uniformity"].update(first.tolist())
 
 
-def _context(column: pa.Array) -> pa.Array:
-    return pc.list_slice(column, 0, CONTEXT)
-
-
-def _levels(rows: pa.StructArray, component: int, name: str) -> dict[int, int]:
-    """How often each level occurs in the rows of a component."""
-    own = pc.filter(rows, pc.equal(pc.struct_field(rows, "component"), component))
-    counts = pc.value_counts(pc.struct_field(own, name))
-    return {row["values"]: row["counts"] for row in counts.to_pylist()}
+def _by_panel(column: pa.ListArray) -> dict[str, np.ndarray]:
+    """The columns of what panels hold, one row each, and the panel (0 to 15) that it is in."""
+    panels = column.flatten()
+    lengths = panels.value_lengths().to_numpy()
+    numbers = np.arange(len(panels)) % schema.PANELS_PER_PROBLEM
+    rows = panels.flatten()
+    columns = {
+        field.name: values.to_numpy(zero_copy_only=False)
+        for field, values in zip(rows.type, rows.flatten(), strict=True)
+        if pa.types.is_integer(field.type)
+    }
+    return {"panel": np.repeat(numbers, lengths)} | columns
 
 
 def _count_candidates(card: DataCard, chunk: pa.RecordBatch) -> None:
@@ -236,7 +239,7 @@ def _repeated_table(card: DataCard) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def draw_attributes(card: DataCard) -> plt.Figure:
+def draw_attributes(card: DataCard) -> Figure:
     """Histograms: a row a component, a column an attribute."""
     components = range(len(CONFIGURATIONS[card.configuration].components))
     names = ("number", *LEVELS, "uniformity")

@@ -1,6 +1,6 @@
 """Pictures of problems: the matrix, its answer, the candidates and the rules in words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ _COMPONENTS = {
     "out_in_center": ("outer", "inner"),
     "out_in_grid": ("outer", "inner"),
 }
-_ATTRIBUTES = {"number_position": "Number/Position"}
+_ATTRIBUTES: Mapping[str, str] = {"number_position": "Number/Position"}
 _SIGNS = {-1: "minus", 1: "plus"}
 
 
@@ -41,7 +41,7 @@ def rules_in_words(problem: Problem, configuration: str) -> list[str]:
         texts = []
         for rule in problem.rules:
             if rule["component"] == component:
-                attribute = rule["attribute"]
+                attribute: str = rule["attribute"]
                 words = [_ATTRIBUTES.get(attribute, attribute.capitalize())]
                 words.append(rule["rule"].replace("_", " "))
                 if rule["value"]:

@@ -8,9 +8,9 @@ from typing import Any
 from flows.board import duration
 from flows.presets import (
     PROBLEM_BYTES,
-    SECONDS_PER_STEP,
     TRIAL_BYTES,
     TRIAL_SECONDS,
+    seconds_per_step,
 )
 from flows.studies import Lowered, Request, lower, needed_splits, split_problems
 from raise_model.data.schema import find_manifest
@@ -78,8 +78,10 @@ def make_plan(request: Request, store: Store, *, device: str, slots: int) -> Pla
     done = {trial.name for trial in lowered.trials if store.trial(trial).is_done}
     evaluated = sum(store.trial(name).evaluation(e).is_done for name, e in lowered.evaluations)
     to_run = [trial for trial in lowered.trials if trial.name not in done]
-    per_step = SECONDS_PER_STEP[request.preset][device]
-    seconds = sum(trial.steps * per_step + TRIAL_SECONDS for trial in to_run)
+    seconds = sum(
+        trial.steps * seconds_per_step(request.preset, trial.model, device) + TRIAL_SECONDS
+        for trial in to_run
+    )
     return Plan(
         preset=request.preset,
         data=request.data,

@@ -79,6 +79,21 @@ SECONDS_PER_STEP: Mapping[str, Mapping[str, float]] = {
 }
 """Rough cost of an optimiser step of RAISE: one thread of a server CPU, one data-centre GPU."""
 
+_OTHER_MODELS: Mapping[str, Mapping[str, float]] = {
+    "paper": {},
+    "lite": {"raise_plus": 0.1, "transformer": 0.16, "anp": 0.17, "lgpp": 0.25, "clap": 0.3},
+    "demo": {"transformer": 0.04, "anp": 0.08, "lgpp": 0.06, "clap": 0.08},
+    "smoke": {},
+}
+"""The same of the other models on a CPU, where it was measured."""
+
+
+def seconds_per_step(preset: str, model: str, device: str) -> float:
+    """Rough cost of an optimiser step."""
+    seconds = SECONDS_PER_STEP[preset][device]
+    return _OTHER_MODELS[preset].get(model, seconds) if device == "cpu" else seconds
+
+
 TRIAL_SECONDS = 10.0
 """Of a trial outside its steps: start, reading of data, validations, evaluations."""
 TRIAL_BYTES: Mapping[str, float] = {"paper": 160e6, "lite": 20e6, "demo": 20e6, "smoke": 2e6}

@@ -1,62 +1,118 @@
-"""One problem of a stored data set, by its name."""
+"""Whole problems back from the Parquet form: those of a split in order, or one by its name.
 
+A row group of a file is read at a time, so memory stays the same however large a split is.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raise_model.data import schema
-from raise_model.data.schema import Manifest, Problem
-from raise_model.data.splits import SPLITS
+from raise_model.data.grammar import configuration as known_configuration
+from raise_model.data.schema import SCHEMA, Manifest, Problem
+from raise_model.data.splits import SPLITS, split_of
 from raise_model.errors import UserError
 from raise_model.store import Store
 
+_ROWS = 16
+"""Problems decoded at once; their panels take 6.5 MB."""
+
+
+def read_problems(store: Store, manifest: Manifest) -> Iterator[Problem]:
+    """The problems of a split in order of index.
+
+    :raises UserError: if a file of the split is missing or damaged.
+    """
+    for chunk in schema.read_chunks(store, manifest, SCHEMA.names, rows=_ROWS):
+        yield from schema.problems_of(chunk)
+
+
+def find_manifests(store: Store, dataset: str, configuration: str) -> Sequence[Manifest]:
+    """The complete splits of a data set, in the order train, val, test.
+
+    :raises UserError: if there is none; it says how to make the data set.
+    """
+    found = [schema.find_manifest(store, dataset, configuration, split) for split in SPLITS]
+    complete = [manifest for manifest in found if manifest is not None]
+    if not complete:
+        known_configuration(configuration)
+        schema.open_manifest(store, dataset, configuration, SPLITS[0])
+    return complete
+
 
 def read_problem(store: Store, problem_id: str) -> tuple[Manifest, Problem]:
-    """A problem and the split that it is in.
+    """One problem and the manifest of its split.
 
-    :param problem_id: ``dataset/configuration/index``, e.g. ``raven/center/17``.
-    :raises UserError: if the store has no such problem; it says what there is.
+    :param problem_id: ``dataset/configuration/index``.
+    :raises UserError: if it is not written so, or there is no such problem; it says which
+        indices there are, or how to make the data set.
     """
-    parts = problem_id.strip("/").split("/")
-    if len(parts) != 3 or not parts[2].isdigit():
-        raise UserError(
-            f"{problem_id!r} names no problem; write data set, configuration and index, e.g. "
-            "raven/center/17"
-        )
-    dataset, configuration, index = parts[0], parts[1], int(parts[2])
-    manifests = [schema.find_manifest(store, dataset, configuration, split) for split in SPLITS]
-    found = [manifest for manifest in manifests if manifest is not None]
-    if not found:
-        # Which of the three is asked for does not matter: none is there.
-        schema.open_manifest(store, dataset, configuration, "test")
-    for manifest in found:
-        problem = _find(store, manifest, index)
+    dataset, configuration, index = _parts(problem_id)
+    manifests = find_manifests(store, dataset, configuration)
+    # Where the split follows from the index, the right one comes first.
+    likely = split_of(index)
+    for manifest in sorted(manifests, key=lambda m: m.split != likely):
+        problem = _read_row(store, manifest, index)
         if problem is not None:
             return manifest, problem
-    counts = ", ".join(f"{manifest.split} {manifest.problems}" for manifest in found)
-    raise UserError(
-        f"{dataset}/{configuration} has no problem {index}; it has {counts} problems in "
-        f"{store.root}, of which indices end in 0-5 (train), 6-7 (val) and 8-9 (test)"
-    )
+    raise UserError(_absent(store, manifests, index))
 
 
-def _find(store: Store, manifest: Manifest, index: int) -> Problem | None:
-    """Reads the index column, then one row group."""
+def _parts(problem_id: str) -> tuple[str, str, int]:
+    parts = problem_id.strip("/").split("/")
+    if len(parts) != 3 or not parts[2].isdecimal():
+        raise UserError(
+            f"{problem_id!r} is no problem id; write it as dataset/configuration/index, e.g. "
+            "raven/center/8"
+        )
+    return parts[0], parts[1], int(parts[2])
+
+
+def _read_row(store: Store, manifest: Manifest, index: int) -> Problem | None:
+    """The problem with an index, None if the split lacks it."""
     for name in manifest.files:
         path = store.path(f"{manifest.folder}/{name}")
         try:
             with store.filesystem.open(path, "rb") as source:
                 file = pq.ParquetFile(source)
-                for group in range(file.num_row_groups):
-                    indices = file.read_row_group(group, columns=["index"]).column("index")
-                    row = pc.index(indices, index).as_py()
-                    if row >= 0:
-                        rows = file.read_row_group(group).slice(row, 1)
-                        (chunk,) = rows.combine_chunks().to_batches()
-                        return schema.problems_of(chunk)[0]
+                indices = file.read(["index"]).column("index").to_numpy()
+                (rows,) = np.nonzero(indices == index)
+                if len(rows):
+                    return _row(file, int(rows[0]))
         except (OSError, pa.ArrowInvalid) as error:
             reason = str(error).splitlines()[0]
             raise UserError(
                 f"{path} cannot be read ({reason}); delete its folder and make it again"
             ) from error
     return None
+
+
+def _row(file: pq.ParquetFile, row: int) -> Problem:
+    """One row of a file; only its row group is read."""
+    group = 0
+    while row >= (rows := file.metadata.row_group(group).num_rows):
+        row -= rows
+        group += 1
+    for chunk in file.iter_batches(_ROWS, row_groups=[group], columns=SCHEMA.names):
+        if row < len(chunk):
+            return schema.problems_of(chunk.slice(row, 1))[0]
+        row -= len(chunk)
+    raise pa.ArrowInvalid("a row group is shorter than its metadata says")
+
+
+def _absent(store: Store, manifests: Sequence[Manifest], index: int) -> str:
+    """What to say of an index that no complete split has."""
+    place = f"{manifests[0].dataset}/{manifests[0].configuration}"
+    spans = []
+    for manifest in manifests:
+        chunks = schema.read_chunks(store, manifest, ["index"], rows=4096)
+        indices = np.concatenate([chunk.column("index").to_numpy() for chunk in chunks])
+        spans.append(
+            f"{manifest.split} has {len(indices)} problems, {indices.min()} to {indices.max()}"
+        )
+    missing = [split for split in SPLITS if split not in {m.split for m in manifests}]
+    if missing:
+        spans.append(f"{', '.join(missing)} not made")
+    return f"no problem {index} in {place} under {store.root}: {'; '.join(spans)}"
