@@ -1,7 +1,7 @@
 """Data cards: what a data set holds, as numbers, Markdown and plots."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from artifacts.aggregate import wilson_interval
 from artifacts.markdown import pipe_table
 from artifacts.problem_pictures import component_name
 from raise_model.data import schema
-from raise_model.data.audit import Overlap, context_digests
+from raise_model.data.audit import Overlap, context_digests, overlap
 from raise_model.data.grammar import CONFIGURATIONS
+from raise_model.data.reader import find_manifests
 from raise_model.data.schema import Manifest
 from raise_model.data.shortcut import closest_by_attributes, closest_by_pixels
-from raise_model.data.splits import SPLITS
 from raise_model.errors import UserError
 from raise_model.matrix import NUM_CANDIDATES, NUM_PANELS
 from raise_model.store import Store
@@ -87,17 +87,19 @@ class DataCard:
 
 
 def make_card(
-    store: Store, dataset: str, configuration: str, progress: Progress | None = None
+    store: Store,
+    dataset: str,
+    configuration: str,
+    progress: Progress | None = None,
+    cache: Path | None = None,
 ) -> DataCard:
     """Count every split of a data set that is in the store.
 
+    :param cache: folder of this machine where hashes of contexts are kept.
     :param progress: called with problems counted and problems to count.
     :raises UserError: if there is no such data set.
     """
-    found = [schema.find_manifest(store, dataset, configuration, split) for split in SPLITS]
-    manifests = [manifest for manifest in found if manifest is not None]
-    if not manifests:
-        schema.open_manifest(store, dataset, configuration, SPLITS[0])
+    manifests = find_manifests(store, dataset, configuration)
     card = DataCard(dataset=dataset, configuration=configuration, manifests=manifests)
     done = 0
     for manifest in manifests:
@@ -107,29 +109,26 @@ def make_card(
             done += len(chunk)
             if progress is not None:
                 progress(done, card.problems)
-    digests = {m.split: context_digests(store, m) for m in manifests}
+    digests = {m.split: context_digests(store, m, cache) for m in manifests}
     for place, (split, known) in enumerate(digests.items()):
-        within = len(known) - len(set(known.values()))
-        card.repeated[split] = within
+        contexts = set(known.values())
+        card.repeated[split] = len(known) - len(contexts)
         for other in list(digests)[place + 1 :]:
-            shared = sum(digest in set(known.values()) for digest in digests[other].values())
+            shared = sum(digest in contexts for digest in digests[other].values())
             card.repeated[f"{split}, {other}"] = shared
-    card.overlaps = dict(_overlaps(store, card, digests.get("test", {})))
+    card.overlaps = _overlaps(store, card, cache)
     return card
 
 
-def _overlaps(
-    store: Store, card: DataCard, tests: Mapping[int, bytes]
-) -> Iterable[tuple[str, Overlap]]:
-    """Training splits of the other data sets of the store that hold some of our test problems."""
-    others = [name.removeprefix("dataset=") for name in store.list("datasets")]
-    for other in others:
-        manifest = schema.find_manifest(store, other, card.configuration, "train")
-        if other == card.dataset or manifest is None or not tests:
-            continue
-        known = {digest: index for index, digest in context_digests(store, manifest).items()}
-        seen = {index: known[digest] for index, digest in tests.items() if digest in known}
-        yield other, Overlap(problems=len(tests), seen=seen)
+def _overlaps(store: Store, card: DataCard, cache: Path | None) -> dict[str, Overlap]:
+    """Our test problems in the training splits of the other data sets of the store."""
+    tests = [manifest for manifest in card.manifests if manifest.split == "test"]
+    found = {}
+    for other in (name.removeprefix("dataset=") for name in store.list("datasets")):
+        train = schema.find_manifest(store, other, card.configuration, "train")
+        if other != card.dataset and train is not None and tests:
+            found[other] = overlap(store, [train], tests, cache)
+    return found
 
 
 def _count_annotations(card: DataCard, chunk: pa.RecordBatch) -> None:
@@ -196,7 +195,8 @@ def to_markdown(card: DataCard) -> str:
         "levels by entity.",
         "## Candidates",
         pipe_table(_candidate_table(card)),
-        "## Repeated problems\n\nProblems whose nine panels (context and answer) occur before.",
+        "## Repeated problems\n\nProblems of the second split whose nine panels (context and "
+        "answer) are in the first; of other data sets, our test problems in their training split.",
         pipe_table(_repeated_table(card)),
     ]
     return "\n\n".join(parts) + "\n"

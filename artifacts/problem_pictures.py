@@ -130,7 +130,8 @@ def _draw_candidates(
             f"{number}: answer" if is_answer else str(number), fontsize=9, pad=3,
             color=ANSWER_COLOR if is_answer else "black",
         )  # fmt: skip
-        axes.set_xlabel("" if is_answer else changes[number], fontsize=7, labelpad=3)
+        # The answer's lack of a caption would give it away.
+        axes.set_xlabel(changes[number] if answer else "", fontsize=7, labelpad=3)
 
 
 @dataclass(frozen=True, kw_only=True)

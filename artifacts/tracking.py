@@ -432,11 +432,12 @@ def log_data_card(
     :raises UserError: if no server answers.
     """
     data = Projection(uri, DATA_EXPERIMENT)
-    run = data.run(DATA_TAG, digest, name=name, tags={})
-    data.log_values(run, values, _now())
     try:
+        run = data.run(DATA_TAG, digest, name=name, tags={})
+        data.log_values(run, values, _now())
         data.client.log_artifacts(run, str(folder))
-    except MlflowException as error:
-        raise UserError(f"MLflow at {uri} did not take {folder}: {error}") from error
-    data.set_status(run, "FINISHED")
+        data.set_status(run, "FINISHED")
+    except (MlflowException, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"MLflow at {uri} did not take {folder}: {reason}") from error
     return f"{uri}/#/experiments/{data.experiment}/runs/{run}"

@@ -126,13 +126,13 @@ def gallery(
 
     matplotlib.use("Agg")
     from artifacts.problem_pictures import Shown, draw_gallery
-    from raise_model.data.reader import read_problem
+    from raise_model.data.reader import names_from, read_problem
 
     store = open_store(root)
     shown = []
     for configuration in _present(root, dataset, configurations):
-        for index in range(first, first + problems):
-            manifest, problem = read_problem(store, f"{dataset}/{configuration}/{index}")
+        for name in names_from(store, dataset, configuration, first, problems):
+            manifest, problem = read_problem(store, name)
             shown.append(Shown(manifest=manifest, problem=problem))
     path = output or Path(f"{dataset}-gallery.png")
     _save(draw_gallery(shown), path)
@@ -162,13 +162,14 @@ def data_card(
 
     matplotlib.use("Agg")
     from artifacts.data_card import DataCard, make_card, write_card
+    from tune_spaces.home import default_cache
 
     store = open_store(root)
     cards: list[DataCard] = []
     for configuration in _present(root, dataset, configurations):
 
         def work(report: Callable[[int, int], None], configuration: str = configuration) -> None:
-            cards.append(make_card(store, dataset, configuration, report))
+            cards.append(make_card(store, dataset, configuration, report, default_cache()))
 
         with_bar(f"{dataset}/{configuration}", work)
         card = cards[-1]
@@ -181,7 +182,7 @@ def data_card(
         if mlflow:
             _log(card, path.parent)
     if as_json:
-        click.echo(json.dumps([card.to_json() for card in cards], allow_nan=False))
+        click.echo(json.dumps({"cards": [card.to_json() for card in cards]}, allow_nan=False))
 
 
 def _log(card: "DataCard", folder: Path) -> None:
@@ -190,7 +191,8 @@ def _log(card: "DataCard", folder: Path) -> None:
     from flows.services import Services
     from raise_model.specs import fingerprint
 
-    digest = fingerprint("data", {m.split: m.digest for m in card.manifests})
+    splits = {m.split: m.digest for m in card.manifests}
+    digest = fingerprint("data", {"name": card.name, "splits": splits})
     values = {
         "problems": float(card.problems),
         "ambiguous": float(card.ambiguous),

@@ -1,9 +1,6 @@
-"""Whole problems back from the Parquet form: those of a split in order, or one by its name.
+"""Whole problems back from the Parquet form, by their names."""
 
-A row group of a file is read at a time, so memory stays the same however large a split is.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +15,6 @@ from raise_model.store import Store
 
 _ROWS = 16
 """Problems decoded at once; their panels take 6.5 MB."""
-
-
-def read_problems(store: Store, manifest: Manifest) -> Iterator[Problem]:
-    """The problems of a split in order of index.
-
-    :raises UserError: if a file of the split is missing or damaged.
-    """
-    for chunk in schema.read_chunks(store, manifest, SCHEMA.names, rows=_ROWS):
-        yield from schema.problems_of(chunk)
 
 
 def find_manifests(store: Store, dataset: str, configuration: str) -> Sequence[Manifest]:
@@ -58,6 +46,26 @@ def read_problem(store: Store, problem_id: str) -> tuple[Manifest, Problem]:
         if problem is not None:
             return manifest, problem
     raise UserError(_absent(store, manifests, index))
+
+
+def names_from(
+    store: Store, dataset: str, configuration: str, first: int, number: int
+) -> list[str]:
+    """Names of the first problems, at most ``number``, whose index is ``first`` or higher.
+
+    :raises UserError: if the data set has none.
+    """
+    manifests = find_manifests(store, dataset, configuration)
+    indices = sorted(index for manifest in manifests for index in _indices(store, manifest))
+    found = [f"{dataset}/{configuration}/{index}" for index in indices if index >= first]
+    if not found:
+        raise UserError(_absent(store, manifests, first))
+    return found[:number]
+
+
+def _indices(store: Store, manifest: Manifest) -> Sequence[int]:
+    chunks = schema.read_chunks(store, manifest, ["index"], rows=4096)
+    return [index for chunk in chunks for index in chunk.column("index").to_pylist()]
 
 
 def _parts(problem_id: str) -> tuple[str, str, int]:
@@ -107,10 +115,9 @@ def _absent(store: Store, manifests: Sequence[Manifest], index: int) -> str:
     place = f"{manifests[0].dataset}/{manifests[0].configuration}"
     spans = []
     for manifest in manifests:
-        chunks = schema.read_chunks(store, manifest, ["index"], rows=4096)
-        indices = np.concatenate([chunk.column("index").to_numpy() for chunk in chunks])
+        indices = _indices(store, manifest)
         spans.append(
-            f"{manifest.split} has {len(indices)} problems, {indices.min()} to {indices.max()}"
+            f"{manifest.split} has {len(indices)} problems, {min(indices)} to {max(indices)}"
         )
     missing = [split for split in SPLITS if split not in {m.split for m in manifests}]
     if missing:

@@ -62,6 +62,10 @@ def test_hidden_answer_is_nowhere():
     assert framed(figure) == [8]
     titles = [axes.get_title() for axes in figure.axes]
     assert not any("answer" in title for title in titles)
+    assert {axes.get_xlabel() for axes in figure.axes} == {""}
+    captions = [axes.get_xlabel() for axes in draw_problem(manifest("center"), problem).axes]
+    assert captions[9 + problem.target] == ""
+    assert all(captions[9 + i] for i in range(8) if i != problem.target)
     assert len(images(draw_problem(manifest("center"), problem, candidates=False))) == 9
 
 

@@ -48,7 +48,7 @@ def test_gallery_takes_what_the_store_has(run, tmp_path):
 def test_data_card_ends_in_json_and_says_that_no_server_is_there(run, tmp_path):
     found = run("data-card", "--configuration", "center", "--json")
     assert found.exit_code == 0, found.output
-    (card,) = json.loads(found.stdout.splitlines()[-1])
+    (card,) = json.loads(found.stdout.splitlines()[-1])["cards"]
     assert card["splits"]["train"]["problems"] == 12
     assert sum(card["targets"].values()) == 20
     assert (tmp_path / "data-cards" / "raven" / "center" / "README.md").exists()
@@ -58,8 +58,8 @@ def test_data_card_ends_in_json_and_says_that_no_server_is_there(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("show", "raven/center/20"), "has no problem 20"),
-        (("show", "raven"), "names no problem"),
+        (("show", "raven/center/20"), "no problem 20 in raven/center"),
+        (("show", "raven"), "is no problem id"),
         (("show", "raven/center/1", "--output", "picture.doc"), "cannot write picture.doc"),
         (("gallery", "--dataset", "iraven"), "no data set iraven"),
         (("data-card", "--configuration", "up_down"), "no data set raven/up_down"),

@@ -129,7 +129,7 @@ def test_a_failed_trial_fails_the_flow_after_the_others_were_reported(cluster):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"models": ["raize"]}, "unknown model 'raize'; known: raise"),
+        ({"models": ["raize"]}, "unknown model 'raize'; known: anp, clap, lgpp, raise"),
         ({"label_ratio": -0.5}, "label_ratio must lie in [0, 1]"),
         ({"max_hours": 1e-6}, "preset=smoke would take about"),
     ],

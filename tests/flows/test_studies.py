@@ -99,7 +99,7 @@ def test_a_learning_rate_and_a_digest_are_identity():
     ("field", "value", "message"),
     [
         ("preset", "papr", "unknown preset 'papr'; known: paper, lite"),
-        ("models", ["raize"], "unknown model 'raize'; known: raise"),
+        ("models", ["raize"], "unknown model 'raize'; known: anp, clap, lgpp, raise"),
         ("configurations", ["centre"], "unknown configuration 'centre'; known: center"),
         ("studies", ["table"], "unknown study 'table'; known: main_table"),
         ("label_ratio", 1.5, "label_ratio must lie in"),

@@ -4,7 +4,7 @@ import pytest
 
 from raise_model.data.generate import generate, make_problem
 from raise_model.data.held_out import hold_out
-from raise_model.data.reader import read_problem
+from raise_model.data.reader import names_from, read_problem
 from raise_model.errors import UserError
 from raise_model.store import Store
 
@@ -31,9 +31,9 @@ def test_any_row_group_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("raven/grid_2x2", "names no problem"),
-        ("raven/grid_2x2/x", "names no problem"),
-        ("raven/grid_2x2/100", "has no problem 100; it has train 60, val 20, test 20"),
+        ("raven/grid_2x2", "is no problem id"),
+        ("raven/grid_2x2/x", "is no problem id"),
+        ("raven/grid_2x2/100", "no problem 100 in raven/grid_2x2 .*train has 60 problems, 0 to 95"),
         ("raven/center/1", "no data set raven/center"),
     ],
 )
@@ -41,3 +41,13 @@ def test_a_mistake_is_one_line(generated, name, message):
     with pytest.raises(UserError, match=message) as error:
         read_problem(generated, name)
     assert "\n" not in str(error.value)
+
+
+def test_names_go_over_gaps_and_end_with_the_data(tmp_path):
+    store = Store(str(tmp_path))
+    generate(store, dataset="raven", configuration="center", problems=20, splits=("train", "test"))
+    names = names_from(store, "raven", "center", 4, 5)
+    assert [name.rsplit("/", 1)[1] for name in names] == ["4", "5", "8", "9", "10"]
+    assert names_from(store, "raven", "center", 19, 5) == ["raven/center/19"]
+    with pytest.raises(UserError, match=r"no problem 20 .*val not made"):
+        names_from(store, "raven", "center", 20, 1)

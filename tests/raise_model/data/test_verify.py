@@ -73,7 +73,7 @@ def rewrite(store, change):
     path = store.path(f"{FOLDER}/{name}")
     problems = schema.problems_of(pq.read_table(path).combine_chunks().to_batches()[0])
     problems[0] = change(problems[0])
-    pq.write_table(schema.table(schema.Chunk.stack(problems), "raven/grid_2x2"), path)
+    pq.write_table(schema.Chunk.stack(problems).table("raven/grid_2x2"), path)
 
 
 def changed_pixels(problem, pixels):
