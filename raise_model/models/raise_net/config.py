@@ -114,13 +114,6 @@ class RaiseConfig:
     """Decay of the averaged weights with which predictions are made; 0 = the last weights."""
 
     def __post_init__(self) -> None:
-        convolutions = (self.encoder_kernels, self.encoder_strides, self.encoder_paddings)
-        for widths in (*convolutions, self.decoder_channels):
-            if len(widths) != len(self.encoder_channels):
-                raise UserError(
-                    "encoder_channels, encoder_kernels, encoder_strides, encoder_paddings and "
-                    "decoder_channels must have the same number of entries"
-                )
         for field in ("targets_per_problem", "decoded_panels"):
             if not 1 <= getattr(self, field) <= NUM_PANELS:
                 raise UserError(f"{field} must lie in 1 to 9, not {getattr(self, field)}")

@@ -25,10 +25,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from raise_model.models.common.panel_networks import Convolutions, PanelDecoder, PanelEncoder
+from raise_model.models.common.precision import full_precision
 from raise_model.models.common.weight_average import WeightAverage
 from raise_model.models.raise_net import loss
 from raise_model.models.raise_net.config import RaiseConfig
-from raise_model.models.raise_net.networks import Decoder, Encoder
 from raise_model.models.raise_net.rules import RuleExecutors, RuleNet
 from raise_model.models.solver import (
     Batches,
@@ -47,8 +48,19 @@ class Networks(nn.Module):
 
     def __init__(self, config: RaiseConfig, image_size: int) -> None:
         super().__init__()
-        self.encoder = Encoder(config, image_size)
-        self.decoder = Decoder(config, image_size)
+        codes = config.num_concepts * config.concept_size
+        convolutions = Convolutions(
+            kernels=config.encoder_kernels,
+            strides=config.encoder_strides,
+            paddings=config.encoder_paddings,
+        )
+        self.encoder = PanelEncoder(
+            convolutions, config.encoder_channels, config.encoder_hidden, codes, image_size
+        )
+        self.decoder = PanelDecoder(
+            convolutions, codes, config.decoder_hidden, config.decoder_channels,
+            config.leaky_slope, image_size,
+        )  # fmt: skip
         self.rule_net = RuleNet(config)
         self.executors = RuleExecutors(config)
 
@@ -181,12 +193,12 @@ class Raise(Solver):
         self, networks: Networks, panels: Float[Tensor, "batch panels 1 size size"]
     ) -> Float[Tensor, "batch panels concepts dims"]:
         shape = (*panels.shape[:2], self.config.num_concepts, self.config.concept_size)
-        return _full(networks.encoder(panels.flatten(0, 1))).view(shape)
+        return full_precision(networks.encoder(panels.flatten(0, 1))).view(shape)
 
     def _decode(
         self, networks: Networks, codes: Float[Tensor, "batch panels latent"]
     ) -> Float[Tensor, "batch panels 1 size size"]:
-        images = _full(networks.decoder(codes.flatten(0, 1))).sigmoid()
+        images = full_precision(networks.decoder(codes.flatten(0, 1))).sigmoid()
         return images.unflatten(0, codes.shape[:2])
 
     def _reason(
@@ -206,8 +218,8 @@ class Raise(Solver):
             positions = targets.to(codes.device).repeat_interleave(concepts, 0)
             each = [self._reason_at(maps, column) for column in positions.unbind(1)]
             prior, predicted = (torch.stack(part) for part in zip(*each, strict=True))
-        prior = _full(prior).log_softmax(-1).unflatten(1, (batch, concepts))
-        predicted = _full(predicted).unflatten(2, (batch, concepts)).permute(0, 2, 3, 1, 4)
+        prior = full_precision(prior).log_softmax(-1).unflatten(1, (batch, concepts))
+        predicted = full_precision(predicted).unflatten(2, (batch, concepts)).permute(0, 2, 3, 1, 4)
         return prior, predicted
 
     def _reason_at(
@@ -232,8 +244,8 @@ class Raise(Solver):
         codes = known.new_zeros(batch, NUM_PANELS, concepts, config.concept_size)
         codes[~missing] = known
         maps, hidden = _maps(codes), missing.repeat_interleave(concepts, 0)
-        prior = _full(networks.rule_net.masked(maps, hidden)).log_softmax(-1)
-        predicted = _full(networks.executors.masked(maps, hidden))
+        prior = full_precision(networks.rule_net.masked(maps, hidden)).log_softmax(-1)
+        predicted = full_precision(networks.executors.masked(maps, hidden))
         with torch.autocast(panels.device.type, enabled=False):
             if config.test_rule == "argmax":
                 weights = F.one_hot(prior.argmax(-1), config.num_rules).to(prior)
@@ -271,11 +283,6 @@ class Raise(Solver):
         if self.training or self.average is None:
             return self.networks
         return cast(Networks, self.average.module)
-
-
-def _full(values: Tensor) -> Tensor:
-    """At least fp32, whatever autocast computed in."""
-    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 
 
 def _maps(codes: Float[Tensor, "batch 9 concepts dims"]) -> Float[Tensor, "n 9 dims"]:
