@@ -16,7 +16,7 @@ from mlflow.tracking import MlflowClient
 
 from artifacts.aggregate import results, summarise
 from artifacts.run_fields import curve_metrics
-from artifacts.tracking import Tracker
+from artifacts.tracking import Tracker, log_data_card
 from raise_model.errors import UserError
 
 # MLflow's dependencies: old SQLAlchemy and pydantic idioms.
@@ -278,3 +278,27 @@ def test_real_server_killed_in_the_middle_loses_no_point(uri, tmp_path, make_spe
         tracker.close()
     assert [step for step, _ in steps(uri, spec)] == list(range(100, 1100, 100))
     assert {run.info.status for run in runs(uri)} == {"FINISHED"}
+
+
+def test_data_card_has_one_run_with_its_files(uri, tmp_path):
+    folder = tmp_path / "card"
+    folder.mkdir()
+    (folder / "README.md").write_text("# card")
+    addresses = {
+        log_data_card(uri, "raven/center", "d" * 64, {"problems": float(number)}, folder)
+        for number in (100, 100, 120)
+    }
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("raise-data")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert addresses == {f"{uri}/#/experiments/{experiment.experiment_id}/runs/{run.info.run_id}"}
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["problems"] == 120
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["README.md"]
+    log_data_card(uri, "iraven/center", "e" * 64, {}, folder)
+    assert len(client.search_runs([experiment.experiment_id])) == 2
+
+
+def test_data_card_without_a_server_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="no MLflow server answers"):
+        log_data_card("http://127.0.0.1:9", "raven/center", "d" * 64, {}, tmp_path)
