@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from raise_model.data.grammar import CONFIGURATIONS
 from raise_model.errors import UserError
 from raise_model.models import anp, registry, transformer
 from raise_model.models.clap import config as clap_config
@@ -85,10 +86,16 @@ def _raise_smoke(configuration: str, label_ratio: float) -> TrainingPreset:
 
 
 def _raise_plus_lite(configuration: str, label_ratio: float) -> TrainingPreset:
+    is_grid = any(len(part.slots) > 1 for part in CONFIGURATIONS[configuration].components)
     return TrainingPreset(
-        config=raise_config.plus(), steps=15_000, validate_every=500,
-        validation_problems=1_000, image_size=20, resize="area", label_map="merged",
-    )  # fmt: skip
+        config=raise_config.plus_grid() if is_grid else raise_config.plus(),
+        steps=15_000,
+        validate_every=500,
+        validation_problems=1_000,
+        image_size=32 if is_grid else 20,
+        resize="area",
+        label_map="merged",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -280,8 +280,26 @@ def demo() -> RaiseConfig:
 
 
 def plus() -> RaiseConfig:
-    """The demo's networks and schedule for a longer run: ``raise_plus``."""
+    """``raise_plus`` where components have one slot: the demo's networks and schedule, for
+    five times as many steps.
+    """
     return demo()
+
+
+def plus_grid() -> RaiseConfig:
+    """``raise_plus`` for grids: 32x32 panels, another convolution, eight concepts."""
+    return replace(
+        demo(),
+        num_concepts=8,
+        encoder_channels=(32, 64, 128),
+        encoder_kernels=(4, 2, 2),
+        encoder_strides=(4, 2, 2),
+        encoder_paddings=(0, 0, 0),
+        decoder_channels=(128, 64, 32),
+        reconstruction_weight=4.0,
+        labelled_batch=24,
+        unlabelled_batch=8,
+    )
 
 
 def smoke() -> RaiseConfig:
