@@ -183,7 +183,8 @@ def to_markdown(card: DataCard) -> str:
         [{"split": m.split, "problems": m.problems, "digest": m.digest[:16]}
          for m in card.manifests]
     )  # fmt: skip
-    recipe = ", ".join(f"{key} {value}" for key, value in card.manifests[0].recipe.items())
+    made = card.manifests[0].recipe
+    recipe = ", ".join(f"{key} {value}" for key, value in made.items() if key != "problems")
     parts = [
         f"# {card.name}",
         f"Made from: {recipe}; written by raise-rpm {card.manifests[0].version}.",

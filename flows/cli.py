@@ -36,6 +36,13 @@ class Commands(click.Group):
                 raise
             click.echo(f"error: {error}", err=True)
             ctx.exit(2)
+        except Exception as error:
+            # What the S3 client raises for credentials and addresses is of no common class.
+            if ctx.params["debug"] or not type(error).__module__.startswith("botocore"):
+                raise
+            reason = " ".join(str(error).split())
+            click.echo(f"error: S3: {reason}; see AWS_PROFILE, AWS_ENDPOINT_URL", err=True)
+            ctx.exit(2)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

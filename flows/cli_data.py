@@ -70,11 +70,13 @@ def generate(
     root: str | None,
 ) -> None:
     """Make problems with the project's own generator; complete data are not made again."""
+    from raise_model.data.generate import check_request
     from raise_model.data.generate import generate as make
     from raise_model.data.held_out import check_held_out, hold_out
 
-    if held_out:
-        for configuration in configurations:
+    for configuration in configurations:
+        check_request(dataset, configuration, problems)
+        if held_out:
             check_held_out(configuration)
     store = open_store(root)
     store.probe()
@@ -131,6 +133,8 @@ def ingest(
         )
         for file in outcome.rejected:
             click.echo(f"rejected {file.path}: {file.reason}")
+        if outcome.rejected:
+            click.echo(f"{len(outcome.rejected)} files or problems rejected, the others read:")
         _echo_manifests(outcome.manifests)
 
     with_bar("reading", work)

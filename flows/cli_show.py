@@ -42,20 +42,28 @@ def _present(root: str | None, dataset: str, configurations: Sequence[str]) -> S
     found = configurations or [name for name in CONFIGURATIONS if name in names]
     if not found:
         raise UserError(
-            f"no data set {dataset} in {store.root}; make it with: raise-rpm generate --dataset "
-            f"{dataset}"
+            f"no data set {dataset} in {store.root}; make it with raise-rpm generate, or read your "
+            "own files with raise-rpm ingest"
         )
     return found
 
 
+def _checked(path: Path) -> Path:
+    """:raises UserError: for a form that is not known."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"cannot write {path}: give --output a name in .png, .svg or .pdf")
+    return path
+
+
 def _save(figure: "Figure", path: Path) -> None:
-    """:raises UserError: for a form that is not known, or a place that cannot be written."""
+    """:raises UserError: if the place cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(f"cannot write {path}: {reason}; choose another --output") from error
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}; choose another --output"
+        ) from error
 
 
 @click.command()
@@ -79,12 +87,12 @@ def show(
     from artifacts.problem_pictures import draw_problem, rules_in_words
     from raise_model.data.reader import read_problem
 
+    path = _checked(output or Path(f"{problem_id.strip('/').replace('/', '-')}.png"))
     manifest, problem = read_problem(open_store(root), problem_id)
     for line in rules_in_words(problem, manifest.configuration):
         click.echo(line)
     if candidates:
         Console().print(_candidates(manifest, problem, hide_answer))
-    path = output or Path(f"{problem_id.strip('/').replace('/', '-')}.png")
     figure = draw_problem(manifest, problem, candidates=candidates, answer=not hide_answer)
     _save(figure, path)
     click.echo(str(path))
@@ -128,13 +136,13 @@ def gallery(
     from artifacts.problem_pictures import Shown, draw_gallery
     from raise_model.data.reader import names_from, read_problem
 
+    path = _checked(output or Path(f"{dataset}-gallery.png"))
     store = open_store(root)
     shown = []
     for configuration in _present(root, dataset, configurations):
         for name in names_from(store, dataset, configuration, first, problems):
             manifest, problem = read_problem(store, name)
             shown.append(Shown(manifest=manifest, problem=problem))
-    path = output or Path(f"{dataset}-gallery.png")
     _save(draw_gallery(shown), path)
     click.echo(str(path))
 

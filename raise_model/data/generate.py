@@ -200,7 +200,7 @@ def generate(
     :raises UserError: for an unknown data set or configuration, or if a complete split of the
         same name was made otherwise.
     """
-    _check(dataset, configuration, problems)
+    check_request(dataset, configuration, problems)
     recipe = {
         "generator": "raise-rpm",
         "revision": REVISION,
@@ -214,11 +214,17 @@ def generate(
             indices = [i for i in range(problems) if split_of(i) == split]
             files += _files(store, dataset, configuration, split, recipe["seed"], indices)
         elif dict(found.recipe) != recipe:
+            differ = [key for key in recipe if found.recipe.get(key) != recipe[key]]
+            theirs, ours = (
+                ", ".join(f"{key} {made.get(key, 'unknown')}" for key in differ)
+                for made in (found.recipe, recipe)
+            )
             raise UserError(
-                f"{store.path(found.folder)} was made by {dict(found.recipe)}, not {recipe}; "
-                "delete that folder, or use another store"
+                f"{store.path(found.folder)} was made with {theirs}, not {ours}; delete that "
+                "folder, or use another store"
             )
         else:
+            schema.check_files(store, found)
             manifests[split] = found
     digests = _write_all(store, files, workers, progress)
     try:
@@ -243,7 +249,8 @@ def generate(
     return manifests
 
 
-def _check(dataset: str, name: str, problems: int) -> None:
+def check_request(dataset: str, name: str, problems: int) -> None:
+    """:raises UserError: for what the generator does not make."""
     if dataset not in SEEDS:
         raise UserError(f"unknown data set {dataset!r}; the generator makes {', '.join(SEEDS)}")
     configuration(name)

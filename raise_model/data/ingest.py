@@ -5,6 +5,7 @@ unpaired or repeated problem is left out and reported with its reason; a damaged
 file ends the work, and nothing of it stays.
 """
 
+import re
 import tempfile
 import uuid
 from collections import defaultdict
@@ -18,6 +19,7 @@ from raise_model.data import schema, sources
 from raise_model.data.annotations import names_modified, read_annotations
 from raise_model.data.bad_file import BadFile
 from raise_model.data.columns import Columns
+from raise_model.data.generate import SEEDS
 from raise_model.data.processes import map_in_processes
 from raise_model.data.schema import Manifest
 from raise_model.data.sources import Found, Rejected
@@ -107,6 +109,8 @@ def ingest(
     :raises UserError: for paths that cannot be read or hold no problem, a data set of that name
         with other content, a store that cannot be written, or rejected files under ``strict``.
     """
+    if dataset is not None:
+        _check_name(dataset)
     with tempfile.TemporaryDirectory(prefix="raise-ingest-") as scratch:
         found, rejected = sources.find(paths, Path(scratch))
         roots: dict[str, list[Found]] = defaultdict(list)
@@ -121,6 +125,18 @@ def ingest(
             groups[key], repeated = _without_repeated(problems)
             rejected += repeated
         return _ingest(store, groups, rejected, strict, workers, progress)
+
+
+def _check_name(dataset: str) -> None:
+    """:raises UserError: for a name that is no folder's, or that the generator's data have."""
+    if not re.fullmatch(r"[a-z0-9_]+", dataset):
+        raise UserError(
+            f"{dataset!r} is no name of a data set; use small letters, digits and underscores"
+        )
+    if dataset.removesuffix("_held_out") in SEEDS:
+        raise UserError(
+            f"{dataset} is the name of generated data; choose another, e.g. my_{dataset}"
+        )
 
 
 def _ingest(
@@ -150,6 +166,12 @@ def _ingest(
         complete = {f"{made.folder}/{name}" for made in manifests for name in made.files}
         _delete(store, [file for file in files if file.path not in complete])
         raise
+    if not manifests:
+        first = rejected[0]
+        raise UserError(
+            f"nothing could be read, {len(rejected)} files or problems rejected; first: "
+            f"{first.path}: {first.reason}"
+        )
     return IngestReport(manifests=manifests, rejected=rejected)
 
 

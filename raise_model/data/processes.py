@@ -1,6 +1,9 @@
 """Work on data in several processes."""
 
 import multiprocessing
+import multiprocessing.connection
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
@@ -15,6 +18,18 @@ _PRELOAD = [
     # Arrow imports pandas, where there is one, when it is first given a list.
     "pyarrow.pandas_compat",
 ]
+
+
+def _end_with_parent() -> None:
+    """In a worker: end when the process that it works for is gone, killed perhaps."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def map_in_processes(
@@ -32,5 +47,5 @@ def map_in_processes(
         return
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOAD)
-    with ProcessPoolExecutor(workers, context) as pool:
+    with ProcessPoolExecutor(workers, context, _end_with_parent) as pool:
         yield from pool.map(function, items)

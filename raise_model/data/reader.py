@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raise_model.data import schema
-from raise_model.data.grammar import configuration as known_configuration
 from raise_model.data.schema import SCHEMA, Manifest, Problem
 from raise_model.data.splits import SPLITS, split_of
 from raise_model.errors import UserError
@@ -25,7 +24,6 @@ def find_manifests(store: Store, dataset: str, configuration: str) -> Sequence[M
     found = [schema.find_manifest(store, dataset, configuration, split) for split in SPLITS]
     complete = [manifest for manifest in found if manifest is not None]
     if not complete:
-        known_configuration(configuration)
         schema.open_manifest(store, dataset, configuration, SPLITS[0])
     return complete
 
@@ -70,7 +68,7 @@ def _indices(store: Store, manifest: Manifest) -> Sequence[int]:
 
 def _parts(problem_id: str) -> tuple[str, str, int]:
     parts = problem_id.strip("/").split("/")
-    if len(parts) != 3 or not parts[2].isdecimal():
+    if len(parts) != 3 or not parts[2].isdecimal() or len(parts[2]) > 9:
         raise UserError(
             f"{problem_id!r} is no problem id; write it as dataset/configuration/index, e.g. "
             "raven/center/8"
@@ -84,7 +82,7 @@ def _read_row(store: Store, manifest: Manifest, index: int) -> Problem | None:
         path = store.path(f"{manifest.folder}/{name}")
         try:
             with store.filesystem.open(path, "rb") as source:
-                file = pq.ParquetFile(source)
+                file = pq.ParquetFile(source, page_checksum_verification=True)
                 indices = file.read(["index"]).column("index").to_numpy()
                 (rows,) = np.nonzero(indices == index)
                 if len(rows):

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from fsspec import AbstractFileSystem
 from jaxtyping import UInt8
 
+from raise_model.data.grammar import configuration as known_configuration
 from raise_model.errors import UserError
 from raise_model.store import Store
 
@@ -174,25 +175,57 @@ class Manifest:
 
 
 def find_manifest(store: Store, dataset: str, configuration: str, split: str) -> Manifest | None:
-    """The manifest of a complete split, else None."""
+    """The manifest of a complete split, else None.
+
+    :raises UserError: if it is damaged.
+    """
+    place = folder(dataset, configuration, split)
     try:
-        return Manifest(
-            **store.read_json(f"{folder(dataset, configuration, split)}/_manifest.json")
-        )
-    except FileNotFoundError:
+        return Manifest(**store.read_json(f"{place}/_manifest.json"))
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"{store.path(place)}/_manifest.json is damaged ({error}); delete that folder and make "
+            "the data set again"
+        ) from error
 
 
 def open_manifest(store: Store, dataset: str, configuration: str, split: str) -> Manifest:
     """:raises UserError: if there is no such complete data set; it says how to make one."""
     manifest = find_manifest(store, dataset, configuration, split)
     if manifest is None:
+        known_configuration(configuration)
+        if dataset.endswith("_published"):
+            advice = "read your files with: raise-rpm ingest PATH"
+        else:
+            source = dataset.removesuffix("_held_out")
+            held_out = " --held-out" if source != dataset else ""
+            advice = (
+                f"make it with: raise-rpm generate --dataset {source} --configuration "
+                f"{configuration}{held_out}, or read your own files with: raise-rpm ingest PATH "
+                f"--dataset {source}"
+            )
         raise UserError(
-            f"no data set {dataset}/{configuration}/{split} under {store.root}; make it with "
-            f"`generate --dataset {dataset} --configuration {configuration}`, or read your own "
-            "files with `raise-rpm ingest`"
+            f"no data set {dataset}/{configuration}/{split} under {store.root}; {advice}"
         )
     return manifest
+
+
+def check_files(store: Store, manifest: Manifest) -> None:
+    """:raises UserError: if a file of a split is gone, cut short, or has other rows."""
+    for name, rows in manifest.files.items():
+        path = store.path(f"{manifest.folder}/{name}")
+        try:
+            with store.filesystem.open(path, "rb") as source:
+                found = pq.ParquetFile(source).metadata.num_rows
+            reason = "" if found == rows else f"it has {found} problems, not {rows}"
+        except (OSError, pa.ArrowInvalid) as error:
+            reason = str(error).splitlines()[0]
+        if reason:
+            raise UserError(
+                f"{path} cannot be read ({reason}); delete its folder and make it again"
+            )
 
 
 def create_manifest(store: Store, manifest: Manifest) -> Manifest:
@@ -278,6 +311,7 @@ def write_file(store: Store, path: str, chunks: Iterable[Rows], prefix: str) -> 
                 compression_level=1,
                 use_dictionary=False,
                 write_batch_size=_PAGE_ROWS,
+                write_page_checksum=True,
             ) as writer,
         ):
             for chunk in chunks:
@@ -302,7 +336,8 @@ def read_chunks(
         path = store.path(f"{manifest.folder}/{name}")
         try:
             with store.filesystem.open(path, "rb") as source:
-                for chunk in pq.ParquetFile(source).iter_batches(rows, columns=list(columns)):
+                file = pq.ParquetFile(source, page_checksum_verification=True)
+                for chunk in file.iter_batches(rows, columns=list(columns)):
                     problems += len(chunk)
                     yield chunk
         except (OSError, pa.ArrowInvalid) as error:

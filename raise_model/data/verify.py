@@ -287,7 +287,7 @@ def _check_stored(piece: _Stored, report: SetReport) -> bytes:
     digests: list[bytes] = []
     try:
         with fsspec.open(path, "rb") as source:
-            file = pq.ParquetFile(source)
+            file = pq.ParquetFile(source, page_checksum_verification=True)
             if not file.schema_arrow.equals(schema.SCHEMA):
                 report.fail(path, "has other columns than a data set of raise-rpm")
                 return b""

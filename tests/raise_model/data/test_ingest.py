@@ -217,14 +217,14 @@ def test_a_damaged_problem_is_listed_and_left_out(files, store, kind):
 
 
 def test_unpaired_and_wrongly_named_files_are_listed(files, store):
+    for suffix in ("npz", "xml"):
+        shutil.copy(files / f"RAVEN_0_train.{suffix}", files / f"RAVEN_1_train.{suffix}")
     (files / "RAVEN_0_train.xml").unlink()
     (files / "RAVEN_11_train.npz").unlink()
     (files / "RAVEN_8_test.npz").rename(files / "RAVEN_8_train.npz")
     (files / "RAVEN_8_test.xml").rename(files / "RAVEN_8_train.xml")
     (files / "readme.txt").write_text("no matter")
     (files / "copy of RAVEN_0_train.npz").write_bytes(b"")
-    with_good = files.parent / "distribute_four"
-    shutil.copytree(files, with_good)
     report = ingest(store, [files])
     assert reasons(report) == {
         "RAVEN_0_train.npz": "its .xml is missing",
@@ -232,8 +232,7 @@ def test_unpaired_and_wrongly_named_files_are_listed(files, store):
         "RAVEN_8_train": "index 8 belongs to test, not train",
         "copy of RAVEN_0_train.npz": "name is not RAVEN_<index>_<train|val|test>.npz or .xml",
     }
-    assert report.manifests == []
-    assert [f for f in store.filesystem.find(store.root) if f.endswith(".parquet")] == []
+    assert [(made.split, made.problems) for made in report.manifests] == [("train", 1)]
 
 
 def test_strict_leaves_nothing(files, store):
@@ -290,3 +289,30 @@ def test_reading_needs_the_right_configuration(published):
     with pytest.raises(BadFile, match="not a list of 1 boxes"):
         read_problem(npz, xml, "center", 3)
     assert read_problem(npz, xml, "grid_2x2", 3).index == 3
+
+
+def test_nothing_read_is_an_error(tmp_path, published):
+    folder = tmp_path / "files" / "center_single"
+    folder.mkdir(parents=True)
+    for suffix in ("npz", "xml"):
+        (folder / f"RAVEN_0_train.{suffix}").write_bytes(b"nonsense")
+    store = Store(str(tmp_path / "store"))
+    with pytest.raises(UserError, match="nothing could be read, 1 files or problems rejected"):
+        ingest(store, [tmp_path / "files"])
+    assert not list((tmp_path / "store").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("my data/set", "is no name of a data set"),
+        ("../x", "is no name of a data set"),
+        ("", "is no name of a data set"),
+        ("raven", "is the name of generated data; choose another, e.g. my_raven"),
+        ("iraven_held_out", "is the name of generated data"),
+    ],
+)
+def test_names_that_cannot_be_or_are_taken_are_refused(tmp_path, published, name, message):
+    with pytest.raises(UserError, match=message):
+        ingest(Store(str(tmp_path)), [published / "raven"], dataset=name)
+    assert not list(tmp_path.iterdir())
