@@ -136,6 +136,12 @@ def _export(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"exported": list(names)}
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it must be a whole number from 1 on, not {text}")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m raise_model", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -154,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--configuration", required=True)
     command.add_argument("--problems", type=int, default=10_000)
     command.add_argument("--held-out", action="store_true", help="also <dataset>_held_out")
-    command.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    command.add_argument("--workers", type=_positive, default=os.cpu_count() or 1)
 
     command = add("train", _train, "train one trial, from its last checkpoint if it has one")
     command.add_argument("--model", default="raise")
@@ -166,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--precision", choices=("fp32", "bf16"), help="default: the preset's")
     command.add_argument("--steps", type=int, help="default: the preset's; schedules stretch")
     command.add_argument("--device", **device)
-    command.add_argument("--threads", type=int, default=1)
+    command.add_argument("--threads", type=_positive, default=1)
     command.add_argument("--minutes", type=float, default=None, help="pause after so many")
     command.add_argument("--cache", type=Path, default=home / "cache")
 
