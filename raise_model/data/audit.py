@@ -120,5 +120,5 @@ def seen_rows(
     store: Store, train: Manifest, test: Manifest, cache: Path | None = None
 ) -> Bool[np.ndarray, " problems"]:
     """Which problems of a split, in its order, have nine panels that training shows."""
-    found = overlap(store, [train], [test], cache)
-    return np.array([index in found.seen for index in context_digests(store, test, cache)])
+    known = set(context_digests(store, train, cache).values())
+    return np.array([d in known for d in context_digests(store, test, cache).values()])

@@ -79,19 +79,11 @@ def _parts(problem_id: str) -> tuple[str, str, int]:
 def _read_row(store: Store, manifest: Manifest, index: int) -> Problem | None:
     """The problem with an index, None if the split lacks it."""
     for name in manifest.files:
-        path = store.path(f"{manifest.folder}/{name}")
-        try:
-            with store.filesystem.open(path, "rb") as source:
-                file = pq.ParquetFile(source, page_checksum_verification=True)
-                indices = file.read(["index"]).column("index").to_numpy()
-                (rows,) = np.nonzero(indices == index)
-                if len(rows):
-                    return _row(file, int(rows[0]))
-        except (OSError, pa.ArrowInvalid) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(
-                f"{path} cannot be read ({reason}); delete its folder and make it again"
-            ) from error
+        with schema.open_part(store, manifest, name) as file:
+            indices = file.read(["index"]).column("index").to_numpy()
+            (rows,) = np.nonzero(indices == index)
+            if len(rows):
+                return _row(file, int(rows[0]))
     return None
 
 

@@ -212,20 +212,29 @@ def open_manifest(store: Store, dataset: str, configuration: str, split: str) ->
     return manifest
 
 
+@contextlib.contextmanager
+def open_part(store: Store, manifest: Manifest, name: str) -> Iterator[pq.ParquetFile]:
+    """One file of a split; damaged pages are noticed as they are read.
+
+    :raises UserError: if it is missing or damaged, also from reading it within the context.
+    """
+    path = store.path(f"{manifest.folder}/{name}")
+    try:
+        with store.filesystem.open(path, "rb") as source:
+            yield pq.ParquetFile(source, page_checksum_verification=True)
+    except (OSError, pa.ArrowInvalid) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{path} cannot be read ({reason}); delete its folder and make it again"
+        ) from error
+
+
 def check_files(store: Store, manifest: Manifest) -> None:
     """:raises UserError: if a file of a split is gone, cut short, or has other rows."""
     for name, rows in manifest.files.items():
-        path = store.path(f"{manifest.folder}/{name}")
-        try:
-            with store.filesystem.open(path, "rb") as source:
-                found = pq.ParquetFile(source).metadata.num_rows
-            reason = "" if found == rows else f"it has {found} problems, not {rows}"
-        except (OSError, pa.ArrowInvalid) as error:
-            reason = str(error).splitlines()[0]
-        if reason:
-            raise UserError(
-                f"{path} cannot be read ({reason}); delete its folder and make it again"
-            )
+        with open_part(store, manifest, name) as file:
+            if file.metadata.num_rows != rows:
+                raise pa.ArrowInvalid(f"it has {file.metadata.num_rows} problems, not {rows}")
 
 
 def create_manifest(store: Store, manifest: Manifest) -> Manifest:
@@ -333,18 +342,10 @@ def read_chunks(
     """
     problems = 0
     for name in manifest.files:
-        path = store.path(f"{manifest.folder}/{name}")
-        try:
-            with store.filesystem.open(path, "rb") as source:
-                file = pq.ParquetFile(source, page_checksum_verification=True)
-                for chunk in file.iter_batches(rows, columns=list(columns)):
-                    problems += len(chunk)
-                    yield chunk
-        except (OSError, pa.ArrowInvalid) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(
-                f"{path} cannot be read ({reason}); delete its folder and make it again"
-            ) from error
+        with open_part(store, manifest, name) as file:
+            for chunk in file.iter_batches(rows, columns=list(columns)):
+                problems += len(chunk)
+                yield chunk
     if problems != manifest.problems:
         raise UserError(
             f"{store.path(manifest.folder)} holds {problems} problems, not "

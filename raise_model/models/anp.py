@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 from raise_model.errors import UserError
+from raise_model.models.common.agreement import agreement
 from raise_model.models.common.attention import AttentionBlock
 from raise_model.models.common.masking import draw_masks
 from raise_model.models.common.precision import full_precision
@@ -317,7 +318,7 @@ class Anp(Solver):
         if space != "pixel":
             raise UnsupportedProtocol(f"Anp scores in pixel space, not in {space!r}")
         assert prediction.images is not None
-        return -(candidates - prediction.images[:, None]).square().flatten(2).sum(2)
+        return agreement(prediction.images, candidates)
 
 
 def _draw(distribution: Normal, generator: torch.Generator) -> Tensor:

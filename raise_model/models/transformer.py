@@ -37,6 +37,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from raise_model.errors import UserError
+from raise_model.models.common.agreement import agreement
 from raise_model.models.common.attention import AttentionBlock
 from raise_model.models.common.masking import draw_masks
 from raise_model.models.common.panel_networks import Convolutions, PanelDecoder, PanelEncoder
@@ -339,8 +340,8 @@ class Transformer(Solver):
         assert prediction.latents is not None
         assert prediction.images is not None
         if space == "pixel":
-            return -(candidates - prediction.images[:, None]).square().flatten(2).sum(2)
+            return agreement(prediction.images, candidates)
         if space != "latent":
             raise UnsupportedProtocol(f"Transformer scores in latent or pixel space, not {space!r}")
         codes = self._encode(candidates.flatten(1, 2)).unflatten(1, candidates.shape[1:3])
-        return -(codes - prediction.latents[:, None]).square().flatten(2).sum(2)
+        return agreement(prediction.latents, codes)

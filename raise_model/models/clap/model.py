@@ -33,6 +33,7 @@ from torch.distributions import Normal, kl_divergence
 
 from raise_model.models.clap.config import ClapConfig
 from raise_model.models.clap.networks import NeuralProcesses
+from raise_model.models.common.agreement import agreement
 from raise_model.models.common.masking import draw_masks
 from raise_model.models.common.panel_networks import Convolutions, PanelDecoder, PanelEncoder
 from raise_model.models.common.precision import full_precision
@@ -206,7 +207,7 @@ class Clap(Solver):
         """Negative squared distance from the predicted panel: of codes (latent) or of pixels."""
         assert prediction.images is not None
         if space == "pixel":
-            return -(candidates - prediction.images[:, None]).square().flatten(2).sum(2)
+            return agreement(prediction.images, candidates)
         if space != "latent":
             raise UnsupportedProtocol(f"Clap scores in latent or pixel space, not in {space!r}")
         number, targets = candidates.shape[1:3]

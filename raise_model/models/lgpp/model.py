@@ -36,6 +36,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
+from raise_model.models.common.agreement import agreement
 from raise_model.models.common.gaussian_process import posterior, rbf_kernel
 from raise_model.models.common.grouped_mlp import GroupedMLP
 from raise_model.models.common.masking import draw_masks
@@ -268,11 +269,11 @@ class Lgpp(Solver):
         assert prediction.latents is not None
         assert prediction.images is not None
         if space == "pixel":
-            return -(candidates - prediction.images[:, None]).square().flatten(2).sum(2)
+            return agreement(prediction.images, candidates)
         if space != "latent":
             raise UnsupportedProtocol(f"Lgpp scores in latent or pixel space, not in {space!r}")
         codes = self._encode(candidates.flatten(0, 2)).mean.unflatten(0, candidates.shape[:3])
-        return -(codes - prediction.latents[:, None]).square().flatten(2).sum(2)
+        return agreement(prediction.latents, codes)
 
 
 def gaussian(parameters: Float[Tensor, "*axes both"]) -> Normal:

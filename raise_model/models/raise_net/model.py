@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from raise_model.models.common.agreement import agreement
 from raise_model.models.common.panel_networks import Convolutions, PanelDecoder, PanelEncoder
 from raise_model.models.common.precision import full_precision
 from raise_model.models.common.weight_average import WeightAverage
@@ -270,13 +271,13 @@ class Raise(Solver):
         assert prediction.latents is not None
         assert prediction.images is not None
         if space == "pixel":
-            return -(candidates - prediction.images[:, None]).square().flatten(2).sum(2)
+            return agreement(prediction.images, candidates)
         if space != "latent":
             raise UnsupportedProtocol(f"Raise scores in latent or pixel space, not in {space!r}")
         batch, number, targets = candidates.shape[:3]
         codes = self._encode(self._predictor(), candidates.flatten(1, 2))
         codes = codes.view(batch, number, targets, -1)
-        return -(codes - prediction.latents[:, None]).square().flatten(2).sum(2)
+        return agreement(prediction.latents, codes)
 
     def _predictor(self) -> Networks:
         """The networks to predict with: in evaluation mode the averaged ones, where kept."""
