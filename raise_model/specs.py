@@ -21,7 +21,7 @@ from raise_model.errors import UserError
 
 Precision = Literal["fp32", "bf16"]
 Resize = Literal["bilinear", "area"]
-LabelMap = Literal["official", "merged"]
+LabelMap = Literal["official", "merged", "separate"]
 
 
 def canonical_json(value: Any) -> str:

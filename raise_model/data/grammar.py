@@ -55,10 +55,18 @@ class Configuration:
         """One label for Number/Position where there are several slots, Type, Size, and Color
         where the component has more than one; per component.
         """
+        return self._labels("number_position")
+
+    @property
+    def separate_labels(self) -> tuple[tuple[int, str], ...]:
+        """As the merged ones, with a label for Number and one for Position."""
+        return self._labels("number", "position")
+
+    def _labels(self, *layout: str) -> tuple[tuple[int, str], ...]:
         labels: list[tuple[int, str]] = []
         for number, component in enumerate(self.components):
             if len(component.slots) > 1:
-                labels.append((number, "number_position"))
+                labels += [(number, attribute) for attribute in layout]
             labels += [(number, "type"), (number, "size")]
             if component.color_levels[0] < component.color_levels[1]:
                 labels.append((number, "color"))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from raise_model.data.grammar import configuration
-from raise_model.matrix import RULES
+from raise_model.matrix import RULES, UNLABELLED
 from raise_model.specs import LabelMap
 
 SPLITS = ("train", "val", "test")
@@ -18,6 +18,8 @@ _BY_DIGIT = ("train",) * 6 + ("val",) * 2 + ("test",) * 2
 
 RuleRow = tuple[int, str, str]
 """(component, attribute, rule) of a problem."""
+
+_ARITHMETIC = RULES.index("arithmetic")
 
 
 def split_of(index: int) -> str:
@@ -28,7 +30,12 @@ def split_of(index: int) -> str:
 def label_attributes(name: str, label_map: LabelMap) -> Sequence[tuple[int, str]]:
     """(component, attribute) of each label of a configuration."""
     made = configuration(name)
-    return made.official_labels if label_map == "official" else made.merged_labels
+    tables = {
+        "official": made.official_labels,
+        "merged": made.merged_labels,
+        "separate": made.separate_labels,
+    }
+    return tables[label_map]
 
 
 def rule_labels(
@@ -39,19 +46,32 @@ def rule_labels(
     A Number/Position group has one rule, on ``number``, on ``position``, or constant on both.
     ``official``: an attribute that no rule names is constant, so the label of Number is
     constant under a Position rule, as in the authors' tables.  ``merged``: the rule of the
-    group, whichever attribute carries it.
+    group, whichever attribute carries it.  ``separate``: Number and Position have a label
+    each.  Under a Number rule positions are random, so that Position has none (-1); Position
+    rules keep the number within a row but for the arithmetic one, which leaves it open (-1).
     """
     wanted = label_attributes(name, label_map)
     table = []
     for problem in rules:
-        named = {
-            (component, attribute): RULES.index(rule) for component, attribute, rule in problem
-        }
-        for component, attribute in list(named):
-            if attribute in ("number", "position"):
-                named[component, "number_position"] = named[component, attribute]
+        named: dict[tuple[int, str], int] = {}
+        for component, attribute, rule in problem:
+            for other, label in _labels_of(attribute, RULES.index(rule), label_map):
+                named[component, other] = label
         table.append([named.get(key, 0) for key in wanted])
     return np.array(table, dtype=np.int64).reshape(-1, len(wanted))
+
+
+def _labels_of(attribute: str, rule: int, label_map: LabelMap) -> Sequence[tuple[str, int]]:
+    """Attributes whose label follows from one named rule."""
+    if attribute not in ("number", "position", "number_position"):
+        return [(attribute, rule)]
+    if label_map != "separate":
+        return [(attribute, rule), ("number_position", rule)]
+    if attribute == "number":
+        return [("number", rule), ("position", UNLABELLED)]
+    if attribute == "position":
+        return [("position", rule), ("number", UNLABELLED if rule == _ARITHMETIC else 0)]
+    return [("number", rule), ("position", rule)]
 
 
 def labelled_subset(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from raise_model.data.loader import ProblemSet
 from raise_model.models.solver import Solver, Space, UnsupportedProtocol
-from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS
+from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS, UNLABELLED
 from raise_model.specs import LabelMap
 
 BATCH_SIZE = 250
@@ -97,13 +97,15 @@ def _rule_accuracy(
 def rule_accuracy(
     rules: Float[Tensor, "problems concepts rules"], labels: Int[Tensor, "problems attributes"]
 ) -> float:
-    """Share of labels named by the matched concept's likeliest rule.
+    """Share of labels (but -1) named by the matched concept's likeliest rule.
 
     The matching maximises the summed probability of the labelled rules over all problems
     (models' matrix M, solved over the whole set instead of a batch).
     """
-    wanted = torch.nn.functional.one_hot(labels, rules.shape[-1]).to(rules.dtype)
+    known = labels != UNLABELLED
+    wanted = torch.nn.functional.one_hot(labels.clamp_min(0), rules.shape[-1]) * known[..., None]
+    wanted = wanted.to(rules.dtype)
     gain = torch.einsum("pck,pak->ac", rules, wanted)
     attributes, concepts = linear_sum_assignment(gain.numpy(), maximize=True)
     named = rules.argmax(-1)[:, concepts] == labels[:, attributes]
-    return float(named.double().mean())
+    return float(named[known[:, attributes]].double().mean())

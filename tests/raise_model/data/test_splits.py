@@ -38,12 +38,15 @@ OFFICIAL = {
     "out_in_grid_uni": 5, "grid_2x2": 4, "grid_2x2_uni": 4, "grid_3x3": 4, "grid_3x3_uni": 4,
 }  # fmt: skip
 MERGED = OFFICIAL | {"out_in_grid": 6, "out_in_grid_uni": 6}
+SEPARATE = MERGED | dict.fromkeys(("grid_2x2", "grid_2x2_uni", "grid_3x3", "grid_3x3_uni"), 5)
+SEPARATE |= {"out_in_grid": 7, "out_in_grid_uni": 7}
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_number_of_labels_of_every_layout(name):
     assert len(label_attributes(name, "official")) == OFFICIAL[name]
     assert len(label_attributes(name, "merged")) == MERGED[name]
+    assert len(label_attributes(name, "separate")) == SEPARATE[name]
 
 
 def test_official_labels_know_number_in_2x2_and_position_in_3x3():
@@ -65,6 +68,15 @@ def test_official_labels_know_number_in_2x2_and_position_in_3x3():
         assert rule_labels(name, rules, "merged").tolist() == [
             [2, 0, 1, 3], [2, 0, 1, 3], [0, 1, 0, 0],
         ]  # fmt: skip
+
+
+def test_separate_labels_leave_open_what_a_rule_name_does_not_say():
+    others = [(0, "type", "constant"), (0, "size", "progression"), (0, "color", "constant")]
+    groups = [("number", rule) for rule in ("progression", "arithmetic", "distribute_three")]
+    groups += [("position", rule) for rule in ("progression", "arithmetic", "distribute_three")]
+    rules = [[(0, *group), *others] for group in [*groups, ("number_position", "constant")]]
+    number_and_position = rule_labels("grid_3x3", rules, "separate")[:, :2].tolist()
+    assert number_and_position == [[1, -1], [2, -1], [3, -1], [0, 1], [-1, 2], [0, 3], [0, 0]]
 
 
 def test_outer_size_is_labelled_in_out_in_center_only():

@@ -221,6 +221,7 @@ def test_rule_accuracy_by_hand():
     labels = torch.tensor([[3, 1], [0, 1]])
     assert rule_accuracy(rules, labels) == 0.75
     assert rule_accuracy(rules, torch.tensor([[3, 1], [0, 2]])) == 1.0
+    assert rule_accuracy(rules, torch.tensor([[-1, 1], [0, 3]])) == 2 / 3  # -1 is not asked
 
 
 def test_rule_accuracy_is_given_where_labels_are_asked_for():
