@@ -4,7 +4,8 @@ The canonical panels of 160 x 160 pixels are reduced by
 
 * ``bilinear``: torch's bilinear interpolation without antialiasing, pixel centres aligned, as
   the authors reduce them (of every five rows at size 64 one is never read);
-* ``area``: the mean of each block of 160 / size pixels; size must divide 160;
+* ``area``: the mean of each of size x size equal squares; a pixel that lies in two of them
+  counts in each by its share;
 
 rounded to 8 bits, and kept as ``<cache>/<digest>-<size>-<resize>.npy``, which every process
 maps into memory.
@@ -34,7 +35,7 @@ def resize_panels(
 ) -> UInt8[np.ndarray, "n size size"]:
     """Reduce square panels.
 
-    :raises UserError: if ``area`` cannot divide the panel into whole pixels.
+    :raises UserError: if ``area`` would have to enlarge.
     """
     n, height, width = panels.shape
     if size == height == width:
@@ -49,9 +50,9 @@ def resize_panels(
             )
             small[start : start + PANELS_PER_PROBLEM] = reduced.round_().byte()[:, 0].numpy()
         return small
-    if height % size or width % size:
-        raise UserError(f"resize=area needs a size that divides {height}, not {size}")
-    # One tall image: blocks never cross the border between two panels.
+    if size > height:
+        raise UserError(f"resize=area reduces panels of {height} pixels, to {size} it cannot")
+    # One tall image: squares never cross the border between two panels.
     tall = panels.reshape(n * height, width)
     return cv2.resize(tall, (size, n * size), interpolation=cv2.INTER_AREA).reshape(n, size, size)
 

@@ -8,6 +8,7 @@ was not (CPU, one thread).
 """
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections import defaultdict
@@ -23,7 +24,7 @@ from raise_model.specs import Precision
 
 
 class NonFiniteLoss(ArithmeticError):
-    """A loss became NaN or Inf; the optimiser was not stepped with it."""
+    """A loss became NaN or Inf; nothing that it touched was saved."""
 
 
 class ResumableBatches(Batches, Protocol):
@@ -121,25 +122,52 @@ def _losses(state: TrainingState, steps: int, precision: Precision) -> Iterator[
         yield loss
 
 
-def _check_finite(loss: Loss, step: int) -> None:
-    if not torch.isfinite(loss.total):
-        terms = ", ".join(f"{name}={float(value):g}" for name, value in loss.terms.items())
-        rows = [] if loss.problems is None else loss.problems.tolist()
-        batch = f" on training problems {', '.join(map(str, rows[:16]))}" if rows else ""
-        raise NonFiniteLoss(
-            f"step {step + 1}: the loss of optimiser {loss.optimizer} is {loss.total.item()} "
-            f"({terms}){batch}{' ...' if len(rows) > 16 else ''}; lower the learning rate, or "
-            "look at the data"
-        )
+class FiniteCheck:
+    """Refuses losses that are not finite: each before its step on the CPU; on a GPU, where
+    every look waits for the device, all of them together at ``flush``.
+    """
+
+    def __init__(self, at_once: bool) -> None:
+        self._at_once = at_once
+        self._pending: list[tuple[int, Loss]] = []
+
+    def add(self, step: int, loss: Loss) -> None:
+        self._pending.append((step, dataclasses.replace(loss, total=loss.total.detach())))
+        if self._at_once:
+            self.flush()
+
+    def flush(self) -> None:
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        totals = torch.stack([loss.total for _, loss in pending])
+        for finite, (step, loss) in zip(totals.isfinite().tolist(), pending, strict=True):
+            if not finite:
+                raise NonFiniteLoss(_describe(step, loss))
+
+
+def _describe(step: int, loss: Loss) -> str:
+    terms = ", ".join(f"{name}={float(value):g}" for name, value in loss.terms.items())
+    rows = [] if loss.problems is None else loss.problems.tolist()
+    batch = f" on training problems {', '.join(map(str, rows[:16]))}" if rows else ""
+    return (
+        f"step {step + 1}: the loss of optimiser {loss.optimizer} is {loss.total.item()} "
+        f"({terms}){batch}{' ...' if len(rows) > 16 else ''}; lower the learning rate, or "
+        "look at the data"
+    )
 
 
 def _train_round(
-    state: TrainingState, steps: int, precision: Precision, sums: dict[str, list[torch.Tensor]]
+    state: TrainingState,
+    steps: int,
+    precision: Precision,
+    sums: dict[str, list[torch.Tensor]],
+    finite: FiniteCheck,
 ) -> None:
     """One optimiser step for each loss of a round."""
     before = state.step
     for loss in _losses(state, steps, precision):
-        _check_finite(loss, state.step)
+        finite.add(state.step, loss)
         optimizer = state.optimizers[loss.optimizer]
         optimizer.zero_grad(set_to_none=True)
         loss.total.backward()
@@ -169,15 +197,18 @@ def fit(
     :param save: called after every validation with whether the weights are the best so far.
     :param report: called after ``save`` with the new row of the curve.
     :param pause: asked after every validation.
-    :raises NonFiniteLoss: before the optimiser is stepped with it.
+    :raises NonFiniteLoss: before the optimiser is stepped with it; on a GPU before the next
+        validation, so that no checkpoint has seen it.
     """
     state.solver.train()
     while state.step < steps:
         sums: dict[str, list[torch.Tensor]] = defaultdict(list)
         goal = min((state.step // validate_every + 1) * validate_every, steps)
+        finite = FiniteCheck(at_once=not state.on_gpu)
         started = time.perf_counter()
         while state.step < goal:
-            _train_round(state, steps, precision, sums)
+            _train_round(state, steps, precision, sums, finite)
+        finite.flush()
         state.seconds += time.perf_counter() - started
         state.solver.eval()
         metrics = validate(state.solver)

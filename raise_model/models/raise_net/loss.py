@@ -5,6 +5,8 @@ in the precision of its inputs, which the model keeps at fp32 or higher.
 """
 
 import math
+from functools import cache
+from itertools import permutations
 
 import torch
 import torch.nn.functional as F
@@ -96,12 +98,38 @@ def label_gain(
 def assign(
     gain: Float[Tensor, "attributes concepts"],
 ) -> tuple[Int[Tensor, " attributes"], Int[Tensor, " attributes"]]:
-    """M (paper, equation of the assignment): attributes and their concepts, of greatest gain."""
-    attributes, concepts = linear_sum_assignment(gain.detach().cpu().numpy(), maximize=True)
+    """M (paper, equation of the assignment): attributes and their concepts, of greatest gain.
+
+    On a GPU nothing waits for the host: :func:`assign_by_search` runs there.
+    """
+    if gain.is_cuda:
+        return assign_by_search(gain.detach())
+    attributes, concepts = linear_sum_assignment(gain.detach().numpy(), maximize=True)
     return torch.from_numpy(attributes), torch.from_numpy(concepts)
+
+
+def assign_by_search(
+    gain: Float[Tensor, "attributes concepts"],
+) -> tuple[Int[Tensor, " attributes"], Int[Tensor, " attributes"]]:
+    """The same assignment on the gain's own device, as the best of all: 40,320 at most for
+    eight concepts.  There must not be more attributes than concepts.
+    """
+    attributes = torch.arange(len(gain), device=gain.device)
+    ways = _injections(*gain.shape, gain.device)
+    best = gain[attributes, ways].sum(1).argmax(keepdim=True)
+    return attributes, ways[best][0]
+
+
+@cache
+def _injections(
+    attributes: int, concepts: int, device: torch.device
+) -> Int[Tensor, "ways attributes"]:
+    """Every choice of a concept of its own for each attribute."""
+    ways = [*permutations(range(concepts), attributes)]
+    return torch.tensor(ways, device=device).view(-1, attributes)
 
 
 def supervision(gain: Float[Tensor, "attributes concepts"]) -> Float[Tensor, ""]:
     """L_sup under the best assignment, solved afresh for every batch."""
     attributes, concepts = assign(gain)
-    return gain[attributes.to(gain.device), concepts.to(gain.device)].sum()
+    return gain[attributes, concepts].sum()

@@ -61,9 +61,19 @@ def test_area_is_the_mean_of_each_block(size):
     assert abs(small - means).max() <= 0.5
 
 
-def test_area_refuses_sizes_that_do_not_divide():
-    with pytest.raises(UserError, match="divides 160, not 64"):
-        resize_panels(noise(), 64, "area")
+@pytest.mark.parametrize("size", [48, 60])
+def test_area_shares_pixels_between_squares(size):
+    edges = np.arange(size + 1) * 160 / size
+    pixels = np.arange(160)
+    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+    weights = overlap.clip(0) * size / 160
+    small = resize_panels(noise(), size, "area")
+    assert abs(small - weights @ noise().astype(float) @ weights.T).max() <= 0.5 + 1e-9
+
+
+def test_area_refuses_to_enlarge():
+    with pytest.raises(UserError, match="reduces panels of 160 pixels, to 200"):
+        resize_panels(noise(), 200, "area")
 
 
 def test_full_size_is_untouched():

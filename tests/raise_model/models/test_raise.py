@@ -211,6 +211,15 @@ def test_each_attribute_takes_its_own_concept_for_the_greatest_total():
     assert float(terms.supervision(gain)) == 17
 
 
+@pytest.mark.parametrize(("attributes", "concepts"), [(3, 8), (6, 8), (4, 4)])
+def test_assignment_by_search_is_the_same(attributes, concepts):
+    generator = torch.Generator().manual_seed(attributes)
+    for _ in range(5):
+        gain = torch.randn(attributes, concepts, generator=generator)
+        found = terms.assign_by_search(gain)
+        assert [part.tolist() for part in found] == [part.tolist() for part in terms.assign(gain)]
+
+
 def test_posterior_is_the_normalised_product_of_prior_and_likelihood():
     generator = torch.Generator().manual_seed(1)
     prior = torch.randn(1, 2, 3, 4, generator=generator, dtype=torch.float64).log_softmax(-1)

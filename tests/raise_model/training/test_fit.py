@@ -11,7 +11,7 @@ import torch
 from raise_model.problem import UNLABELLED, Batch
 from raise_model.store import Store
 from raise_model.training import checkpoint
-from raise_model.training.fit import NonFiniteLoss, TrainingState, fit
+from raise_model.training.fit import FiniteCheck, NonFiniteLoss, TrainingState, fit
 
 _path = Path(__file__).parent.parent / "toy_solver.py"
 _spec = importlib.util.spec_from_file_location("toy_solver", _path)
@@ -199,6 +199,20 @@ def test_non_finite_loss_stops_before_the_step_and_names_it():
         run(state, steps=12, validate_every=4, save=lambda s, b: saved.append(s.step))
     assert saved == [4], "the last good checkpoint stays"
     assert all(torch.isfinite(p).all() for p in state.solver.parameters())
+
+
+def test_losses_looked_at_together_are_refused_too():
+    """As on a GPU: nothing is read until the flush, which names the first bad step."""
+    losses = [
+        toy_solver.Loss(optimizer="coder", total=torch.tensor(value), terms={})
+        for value in (1.0, float("inf"), float("nan"))
+    ]
+    check = FiniteCheck(at_once=False)
+    for step, loss in enumerate(losses, 4):
+        check.add(step, loss)
+    with pytest.raises(NonFiniteLoss, match="step 6: .* is inf"):
+        check.flush()
+    check.flush()  # nothing is left
 
 
 def test_checkpoint_whose_bytes_were_damaged_does_not_exist(tmp_path):
