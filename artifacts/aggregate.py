@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from raise_model.specs import EvaluationSpec, TrialSpec, canonical_json, fingerprint
+from artifacts.records import EvaluationRecord, TrialRecord, read_records
+from raise_model.specs import EvaluationSpec, canonical_json
 from raise_model.store import Store
 
 CONFIDENCE = 0.95
@@ -24,52 +25,64 @@ CONFIDENCE = 0.95
 RESULT_COLUMNS = (
     "trial", "study_cell", "model", "configuration", "train_dataset", "label_ratio", "label_map",
     "image_size", "precision", "steps", "seed", "protocol", "options", "dataset", "split",
-    "evaluation", "problems", "rounds", "accuracy", "rounds_std", "rule_accuracy",
-    "validation_accuracy", "best_step", "train_seconds", "seen_problems", "seen_accuracy",
-    "unseen_accuracy",
+    "evaluation", "num_targets", "num_distractors", "model_revision", "protocol_revision",
+    "problems", "rounds", "accuracy", "rounds_std", "rule_accuracy", "validation_accuracy",
+    "best_step", "train_seconds",
+    "seen_problems", "seen_accuracy", "unseen_accuracy",
 )  # fmt: skip
 _CELL = (
     "study_cell", "model", "configuration", "train_dataset", "label_ratio", "label_map",
     "image_size", "precision", "steps", "protocol", "options", "dataset", "split", "evaluation",
+    "num_targets", "num_distractors", "model_revision", "protocol_revision",
 )  # fmt: skip
 _SPREADS = (
     "seeds", "mean", "std", "t_low", "t_high", "lowest", "problems", "wilson_low", "wilson_high",
     "rounds", "rounds_std", "rule_accuracy", "seen_problems", "seen_accuracy", "unseen_accuracy",
 )  # fmt: skip
-
-
-def study_cell(spec: TrialSpec) -> str:
-    """16 digits that trainings share which differ in nothing but the seed."""
-    value = spec.to_json()
-    del value["seed"]
-    return fingerprint("study_cell", value)[:16]
+_BOTTOM_RIGHT = {"targets": 1, "distractors": 7}
+"""How many panels are missing, and wrong candidates there are, in the data set's own problems."""
+Row = dict[str, Any]
 
 
 def results(
     store: Store, pairs: Sequence[tuple[str, EvaluationSpec]] | None = None
 ) -> pd.DataFrame:
-    """One row for each evaluation with a result, of ``pairs`` (trial name, spec) or of all.
+    """One row for each selection accuracy, of ``pairs`` (trial name, spec) or of all.
 
-    Accuracies are shares in [0, 1], means over the rounds.
+    An evaluation of bottom-right selection has one; of arbitrary positions one for each number
+    of targets and distractors.  Accuracies are shares in [0, 1], means over the rounds.
+
+    :raises UserError: naming the file, if one is damaged.
     """
-    if pairs is None:
-        folders = [folder for trial in store.trials() for folder in trial.evaluations()]
-    else:
-        folders = [store.trial(name).evaluation(spec) for name, spec in pairs]
-    rows = [_row(folder) for folder in folders if folder.is_done]
+    return selection_rows(read_records(store, pairs))
+
+
+def selection_rows(records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """:func:`results` of records that are read already."""
+    rows = [
+        _row(record, evaluation, setting)
+        for record in records
+        for evaluation in record.evaluations
+        for setting in _settings(evaluation)
+    ]
     return pd.DataFrame(rows, columns=pd.Index(RESULT_COLUMNS))
 
 
-def _row(folder: Any) -> dict[str, Any]:
-    spec: TrialSpec = folder.trial.spec()
-    evaluation: EvaluationSpec = folder.spec()
-    result = folder.result()
-    done = folder.trial.done()
-    rounds = np.array(result["accuracy"], dtype=float)
-    rule_accuracy = result.get("rule_accuracy")
+def _settings(evaluation: EvaluationRecord) -> Sequence[Mapping[str, Any]]:
+    """Each accuracy over rounds that an evaluation has, with what it is of."""
+    result = evaluation.result
+    if evaluation.spec.protocol == "arbitrary_position":
+        return result["settings"]
+    return [{**result, **_BOTTOM_RIGHT}] if evaluation.spec.protocol == "bottom_right" else []
+
+
+def _row(record: TrialRecord, evaluation: EvaluationRecord, setting: Mapping[str, Any]) -> Row:
+    spec, done = record.spec, record.done
+    rounds = np.array(setting["accuracy"], dtype=float)
+    rule_accuracy = setting.get("rule_accuracy")
     return {
-        "trial": folder.trial.name,
-        "study_cell": study_cell(spec),
+        "trial": record.name,
+        "study_cell": record.study_cell,
         "model": spec.model,
         "configuration": spec.data.configuration,
         "train_dataset": spec.data.dataset,
@@ -79,12 +92,16 @@ def _row(folder: Any) -> dict[str, Any]:
         "precision": spec.precision,
         "steps": spec.steps,
         "seed": spec.seed,
-        "protocol": evaluation.protocol,
-        "options": canonical_json(dict(evaluation.options)),
-        "dataset": evaluation.dataset,
-        "split": evaluation.split,
+        "protocol": evaluation.spec.protocol,
+        "options": canonical_json(dict(evaluation.spec.options)),
+        "dataset": evaluation.spec.dataset,
+        "split": evaluation.spec.split,
         "evaluation": evaluation.name,
-        "problems": int(result["problems"]),
+        "num_targets": int(setting["targets"]),
+        "num_distractors": int(setting["distractors"]),
+        "model_revision": spec.revision,
+        "protocol_revision": evaluation.spec.revision,
+        "problems": int(setting["problems"]),
         "rounds": len(rounds),
         "accuracy": float(rounds.mean()),
         "rounds_std": float(rounds.std(ddof=1)) if len(rounds) > 1 else math.nan,
@@ -92,7 +109,7 @@ def _row(folder: Any) -> dict[str, Any]:
         "validation_accuracy": done["validation_accuracy"],
         "best_step": done["best_step"],
         "train_seconds": done["seconds"],
-    } | _seen(result.get("seen"))
+    } | _seen(setting.get("seen"))
 
 
 def _seen(seen: Mapping[str, Any] | None) -> dict[str, float]:
@@ -114,27 +131,46 @@ def summarise(frame: pd.DataFrame) -> pd.DataFrame:
     ``rounds_std``, ``lowest``, ``rule_accuracy``, ``seen_problems`` (whose nine panels training
     shows), ``seen_accuracy``, ``unseen_accuracy`` (NaN where it is not known).
     """
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in frame.to_dict("records"):
-        seed = {str(key): value for key, value in row.items()}
-        groups.setdefault(tuple(seed[column] for column in _CELL), []).append(seed)
-    rows = [dict(zip(_CELL, cell, strict=True)) | _spreads(group) for cell, group in groups.items()]
+    rows = [cell | spreads(seeds) for cell, seeds in grouped(frame)]
     return pd.DataFrame(rows, columns=pd.Index([*_CELL, *_SPREADS]))
 
 
-def _spreads(seeds: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The spreads of one cell, whose rows are its seeds."""
-    accuracy = np.array([seed["accuracy"] for seed in seeds])
-    mean = float(accuracy.mean())
-    std = float(accuracy.std(ddof=1)) if len(seeds) > 1 else math.nan
+def grouped(frame: pd.DataFrame) -> list[tuple[Row, list[Row]]]:
+    """Rows of :func:`results` by what they share, and the seeds of each in order."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in frame.to_dict("records"):
+        seed = {str(key): value for key, value in row.items()}
+        groups.setdefault(tuple(seed[column] for column in _CELL), []).append(seed)
+    return [
+        (dict(zip(_CELL, cell, strict=True)), sorted(seeds, key=lambda seed: seed["seed"]))
+        for cell, seeds in groups.items()
+    ]
+
+
+def spreads(seeds: Sequence[Row]) -> Row:
+    """Mean and the three spreads of one cell, whose rows are its seeds."""
     problems = int(seeds[0]["problems"])
+    values = over_seeds([seed["accuracy"] for seed in seeds], problems)
+    values |= {
+        "rounds": int(seeds[0]["rounds"]),
+        "rounds_std": float(np.mean([seed["rounds_std"] for seed in seeds])),
+    }
+    return values | {name: float(np.mean([seed[name] for seed in seeds])) for name in _SPREADS[11:]}
+
+
+def over_seeds(accuracies: Sequence[float], problems: int | None) -> Row:
+    """Mean, deviation and intervals of accuracies, one a seed, of so many problems each.
+
+    :param problems: None for values that are no shares of problems: without Wilson's interval.
+    """
+    accuracy = np.array(accuracies)
+    mean = float(accuracy.mean())
+    std = float(accuracy.std(ddof=1)) if len(accuracy) > 1 else math.nan
     values = (
-        len(seeds), mean, std, *t_interval(mean, std, len(seeds)), float(accuracy.min()),
-        problems, *wilson_interval(mean, problems), int(seeds[0]["rounds"]),
-        float(np.mean([seed["rounds_std"] for seed in seeds])),
-        *(float(np.mean([seed[name] for seed in seeds])) for name in _SPREADS[11:]),
+        len(accuracy), mean, std, *t_interval(mean, std, len(accuracy)), float(accuracy.min()),
+        problems, *(wilson_interval(mean, problems) if problems else (math.nan, math.nan)),
     )  # fmt: skip
-    return dict(zip(_SPREADS, values, strict=True))
+    return dict(zip(_SPREADS[:9], values, strict=True))
 
 
 def t_interval(mean: float, std: float, seeds: int) -> tuple[float, float]:

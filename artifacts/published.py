@@ -4,12 +4,14 @@
 is in two tables is looked up in the table it was made for.
 """
 
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from io import StringIO
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -51,13 +53,33 @@ class Published:
     accuracy: float
     std: float | None
     """Standard deviation over ten trials; printed for arbitrary positions only."""
+    parts: tuple[float, ...] = ()
+    """Of an average: the accuracies whose mean it is."""
 
     @property
     def error(self) -> float:
         """Standard error: of ten trials where their deviation is printed, else binomial."""
         if self.std is not None:
             return self.std / math.sqrt(PAPER_TRIALS)
-        return math.sqrt(self.accuracy * (1 - self.accuracy) / PAPER_TEST_PROBLEMS)
+        parts = self.parts or (self.accuracy,)
+        variance = sum(part * (1 - part) / PAPER_TEST_PROBLEMS for part in parts)
+        return math.sqrt(variance) / len(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedCell:
+    """One row of ``published.csv``, in the paper's words."""
+
+    place: int
+    """Row number, 0 to 911."""
+    table: str
+    dataset: str
+    configuration: str
+    """Our name; ``average``, ``center_held_out`` and ``out_in_center_held_out`` besides."""
+    model: str
+    num_targets: int | None
+    num_distractors: int | None
+    value: Published
 
 
 @cache
@@ -65,6 +87,46 @@ def frame() -> pd.DataFrame:
     """All rows: table, dataset, configuration, model, counts, accuracy and std in percent."""
     text = files("artifacts").joinpath("published.csv").read_text()
     return pd.read_csv(StringIO(text))
+
+
+@cache
+def cells() -> tuple[PublishedCell, ...]:
+    """All rows, in order."""
+    rows = frame().to_dict("records")
+    parts: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        if row["configuration"] != "average":
+            key = (row["table"], row["dataset"], row["model"])
+            parts.setdefault(key, []).append(row["accuracy_percent"] / 100)
+    return tuple(
+        PublishedCell(
+            place=place,
+            table=row["table"],
+            dataset=row["dataset"],
+            configuration=row["configuration"],
+            model=row["model"],
+            num_targets=_whole(row["num_targets"]),
+            num_distractors=_whole(row["num_distractors"]),
+            value=Published(
+                accuracy=row["accuracy_percent"] / 100,
+                std=None if math.isnan(row["std_percent"]) else row["std_percent"] / 100,
+                parts=tuple(parts[row["table"], row["dataset"], row["model"]])
+                if row["configuration"] == "average"
+                else (),
+            ),
+        )
+        for place, row in enumerate(rows)
+    )
+
+
+def _whole(value: float) -> int | None:
+    return None if math.isnan(value) else int(value)
+
+
+@cache
+def options_of(text: str) -> Mapping[str, Any]:
+    """Options of an evaluation from their canonical JSON."""
+    return json.loads(text)
 
 
 def dataset_label(dataset: str) -> str:

@@ -33,19 +33,43 @@ def parameters(spec: TrialSpec) -> dict[str, str]:
 
 
 def evaluation_metrics(spec: EvaluationSpec, result: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics of one evaluation, e.g. ``raven.accuracy``; what is not the default is named."""
+    """Metrics of one evaluation, e.g. ``raven.accuracy``; what is not the default is named.
+
+    Of protocols that measure other things than accuracy: every number at the result's top.
+    """
     parts = [spec.dataset]
     if spec.protocol != "bottom_right":
         parts.append(spec.protocol)
-    parts += [str(value) for key, value in sorted(spec.options.items()) if value != "latent"]
+    parts += [str(value) for _, value in sorted(spec.options.items()) if value != "latent"]
     if spec.split != "test":
         parts.append(spec.split)
     prefix = ".".join(parts)
-    accuracy = fmean(result["accuracy"])
-    metrics = {f"{prefix}.accuracy": accuracy}
-    if result.get("rule_accuracy") is not None:
-        metrics[f"{prefix}.rule_accuracy"] = float(result["rule_accuracy"])
-    return metrics
+    if spec.protocol == "arbitrary_position":
+        return {
+            f"{prefix}.T{s['targets']}.N{s['distractors']}": fmean(s["accuracy"])
+            for s in result["settings"]
+        }
+    if spec.protocol == "bottom_right":
+        metrics = {f"{prefix}.accuracy": fmean(result["accuracy"])}
+        if result.get("rule_accuracy") is not None:
+            metrics[f"{prefix}.rule_accuracy"] = float(result["rule_accuracy"])
+        return metrics
+    return {f"{prefix}.{key}": value for key, value in top_numbers(result).items()}
+
+
+NOT_MEASURED = ("problems", "best_step", "samples", "rounds")
+"""Numbers of a result that say what was run, not what came out."""
+
+
+def top_numbers(result: Mapping[str, Any]) -> dict[str, float]:
+    """The measured numbers of a result that stand by themselves, in its order."""
+    return {
+        key: float(value)
+        for key, value in result.items()
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and key not in NOT_MEASURED
+    }
 
 
 def curve_metrics(row: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -58,8 +82,9 @@ def summary_metrics(rows: pd.DataFrame) -> dict[str, float]:
     """Means and spreads over seeds, of the rows of one training setting."""
     values: dict[str, float] = {}
     for row in rows.to_dict("records"):
-        space = ".pixel" if '"pixel"' in str(row["options"]) else ""
-        prefix = f"{row['dataset']}{space}"
+        prefix = str(row["dataset"]) + (".pixel" if '"pixel"' in str(row["options"]) else "")
+        if row["protocol"] == "arbitrary_position":
+            prefix += f".T{row['num_targets']}.N{row['num_distractors']}"
         values[f"{prefix}.accuracy"] = float(row["mean"])
         values[f"{prefix}.std"] = float(row["std"])
         values[f"{prefix}.rule_accuracy"] = float(row["rule_accuracy"])

@@ -106,8 +106,8 @@ def results_table(
 ) -> ResultsTable:
     """Table of bottom-right selection from :func:`artifacts.aggregate.summarise`.
 
-    :param expected: (trial, evaluation) pairs that were asked for; those that ``results``
-        (:func:`artifacts.aggregate.results`) lacks are named as missing.
+    :param expected: (trial, evaluation) pairs that were asked for; those of this protocol that
+        ``results`` (:func:`artifacts.aggregate.results`) lacks are named as missing.
     """
     records = [
         _with_published(row)
@@ -144,7 +144,9 @@ def _missing(
 ) -> list[str]:
     records = [] if results is None else _records(results)
     found = {(row["trial"], row["evaluation"]) for row in records}
-    return [f"{t} on {s.dataset}" for t, s in expected if (t, s.name) not in found]
+    # Other protocols have tables of their own in the report.
+    asked = [(t, s) for t, s in expected if s.protocol == "bottom_right"]
+    return [f"{t} on {s.dataset}" for t, s in asked if (t, s.name) not in found]
 
 
 def _with_published(row: _Record) -> _Record:

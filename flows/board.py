@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from raise_model.specs import TrialSpec
 
 Clock = Callable[[], float]
+_ENDED = ("done", "pruned", "failed")
 
 
 def duration(seconds: float) -> str:
@@ -64,11 +65,10 @@ class Board:
 
     @property
     def fraction(self) -> float:
-        """Share of all steps taken, failed trials counted as finished."""
+        """Share of all steps taken, failed and given up trials counted as finished."""
         total = sum(trial.steps for trial in self._trials.values())
         taken = sum(
-            trial.steps if trial.state in ("done", "failed") else trial.step
-            for trial in self._trials.values()
+            trial.steps if trial.state in _ENDED else trial.step for trial in self._trials.values()
         )
         return taken / total if total else 1.0
 
@@ -77,9 +77,7 @@ class Board:
         """At the mean speed so far; None before there is one."""
         taken = sum(trial.step - trial.begun_at for trial in self._trials.values())
         left = sum(
-            trial.steps - trial.step
-            for trial in self._trials.values()
-            if trial.state not in ("done", "failed")
+            trial.steps - trial.step for trial in self._trials.values() if trial.state not in _ENDED
         )
         elapsed = self._clock() - self._started
         return left * elapsed / taken if taken and elapsed else None
@@ -88,7 +86,11 @@ class Board:
         """``trials 3/14 done, 2 running, 0 failed; best accuracy .412; 12 min left``."""
         counts = self.counts
         states = [f"{counts['done']}/{len(self._trials)} done", f"{counts['running']} running"]
-        states += [f"{counts[state]} {state}" for state in ("retrying", "waiting") if counts[state]]
+        states += [
+            f"{counts[state]} {state}"
+            for state in ("retrying", "waiting", "pruned")
+            if counts[state]
+        ]
         states.append(f"{counts['failed']} failed")
         parts = ["trials " + ", ".join(states)]
         accuracies = [trial.accuracy for trial in self._trials.values() if trial.accuracy]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows import cli_data, cli_show, cli_verify
+from flows import cli_data, cli_models, cli_report, cli_show, cli_verify
 from flows.services import DEFAULT_PORTS, PORT_OPTIONS, TITLES
 from raise_model.errors import UserError
 
@@ -210,7 +210,13 @@ def demo(pairs: Sequence[str], **ports: int) -> None:
     sys.exit(0 if completed else 1)
 
 
-for command in (*cli_data.COMMANDS, *cli_show.COMMANDS, *cli_verify.COMMANDS):
+for command in (
+    *cli_data.COMMANDS,
+    *cli_models.COMMANDS,
+    *cli_report.COMMANDS,
+    *cli_show.COMMANDS,
+    *cli_verify.COMMANDS,
+):
     cli.add_command(command)
 
 if __name__ == "__main__":

@@ -86,7 +86,9 @@ def _stages(
     progress = Progress()
     digests = ingest(store, request, progress, strict)
     lowered = lower(request, lambda *split: digests[split])
-    swept = train(store, lowered.trials, resources, tracker, progress, params)
+    swept = train(
+        store, lowered.trials, resources, tracker, progress, params, prunable=lowered.prunable
+    )
     trained = set(swept.done)
     pairs = [pair for pair in lowered.evaluations if pair[0] in trained]
     evaluated = evaluate(store, pairs, resources, progress)

@@ -1,5 +1,6 @@
 """What a request would do and cost, before anything runs."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +16,9 @@ from flows.presets import (
 from flows.studies import Lowered, Request, lower, needed_splits, split_problems
 from raise_model.data.schema import find_manifest
 from raise_model.errors import UserError
+from raise_model.presets import presets_of
 from raise_model.store import Store
+from tune_spaces.halving import is_pruned
 
 _UNKNOWN_DIGEST = "0" * 64
 SMALLER_PRESETS = ("lite", "demo")
@@ -75,7 +78,12 @@ def make_plan(request: Request, store: Store, *, device: str, slots: int) -> Pla
     """:raises UserError: if the request names what is not known."""
     digests, missing = _digests(request, store)
     lowered = lower(request, lambda *split: digests[split])
-    done = {trial.name for trial in lowered.trials if store.trial(trial).is_done}
+    done = {
+        trial.name
+        for trial in lowered.trials
+        if store.trial(trial).is_done
+        or (trial.name in lowered.prunable and is_pruned(store.trial(trial)))
+    }
     evaluated = sum(store.trial(name).evaluation(e).is_done for name, e in lowered.evaluations)
     to_run = [trial for trial in lowered.trials if trial.name not in done]
     seconds = sum(
@@ -122,12 +130,17 @@ def check_hours(plan: Plan, request: Request, store: Store, max_hours: float) ->
         preset
         for preset in SMALLER_PRESETS
         if preset != request.preset
+        and all(preset in presets_of(model) for model in request.models)
         and make_plan(
-            Request(preset=preset, data=request.data), store, device=plan.device, slots=plan.slots
+            dataclasses.replace(request, preset=preset),
+            store,
+            device=plan.device,
+            slots=plan.slots,
         ).hours
         <= max_hours
     ]
-    advice = f"use preset={fitting[0]}" if fitting else "ask for less"
+    less = "ask for less (studies, models, configurations, trials)"
+    advice = f"use preset={fitting[0]}, {less}" if fitting else less
     raise UserError(
         f"preset={plan.preset} would take about {duration(3600 * plan.hours)} on {plan.slots} "
         f"{plan.device} slots, more than max_hours={max_hours:g}; {advice}, or raise max_hours"

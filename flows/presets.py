@@ -7,7 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Study = Literal["main_table", "answer_selection"]
+Study = Literal[
+    "main_table",
+    "no_labels",
+    "uniform_noise",
+    "held_out",
+    "answer_selection",
+    "arbitrary_position",
+    "odd_one_out",
+    "latent_concepts",
+    "multi_answer",
+    "label_ratio",
+    "transformer_grid",
+    "search",
+]
 Configuration = Literal[
     "center",
     "left_right",
@@ -24,6 +37,10 @@ PresetName = Literal["auto", "paper", "lite", "demo", "smoke"]
 DataSource = Literal["generated", "published", "paired", "overlapping"]
 
 STUDIES: Sequence[Study] = get_args(Study)
+PAPER_STUDIES = STUDIES[:9]
+"""Those with a table or figure in the paper."""
+PAPER_MODELS = ("raise", "transformer", "clap", "anp", "lgpp")
+"""Those that generate at any position, in order of the paper's results."""
 CONFIGURATIONS: Sequence[Configuration] = get_args(Configuration)
 PAPER_CONFIGURATIONS = CONFIGURATIONS[:7]
 """Those of the paper's main tables."""
@@ -54,26 +71,27 @@ class Preset:
 
 PRESETS: Mapping[str, Preset] = {
     "paper": Preset(
-        studies=STUDIES, models=("raise",), configurations=PAPER_CONFIGURATIONS,
+        studies=PAPER_STUDIES, models=PAPER_MODELS, configurations=PAPER_CONFIGURATIONS,
         seeds=10, rounds=10, problems=10_000,
     ),
     "lite": Preset(
-        studies=STUDIES, models=("raise",), configurations=PAPER_CONFIGURATIONS,
+        studies=PAPER_STUDIES, models=PAPER_MODELS, configurations=PAPER_CONFIGURATIONS,
         seeds=3, rounds=3, problems=10_000,
     ),
     "demo": Preset(
-        studies=("main_table",), models=("raise",), configurations=("center",),
-        seeds=2, rounds=3, problems=10_000,
+        # Those that only evaluate take two to three seconds an evaluation.
+        studies=("main_table", "answer_selection", "arbitrary_position"), models=("raise",),
+        configurations=("center",), seeds=2, rounds=3, problems=10_000,
     ),
     "smoke": Preset(
-        studies=STUDIES, models=("raise",), configurations=CONFIGURATIONS[:4],
-        seeds=2, rounds=2, problems=100,
+        studies=("main_table", "answer_selection", "arbitrary_position"), models=("raise",),
+        configurations=CONFIGURATIONS[:4], seeds=2, rounds=2, problems=100,
     ),
 }  # fmt: skip
 
 SECONDS_PER_STEP: Mapping[str, Mapping[str, float]] = {
     "paper": {"cpu": 90.0, "cuda": 0.1},
-    "lite": {"cpu": 1.1, "cuda": 0.05},
+    "lite": {"cpu": 0.2, "cuda": 0.05},
     "demo": {"cpu": 0.1, "cuda": 0.05},
     "smoke": {"cpu": 0.03, "cuda": 0.05},
 }
@@ -81,7 +99,7 @@ SECONDS_PER_STEP: Mapping[str, Mapping[str, float]] = {
 
 _OTHER_MODELS: Mapping[str, Mapping[str, float]] = {
     "paper": {},
-    "lite": {"raise_plus": 0.1, "transformer": 0.16, "anp": 0.17, "lgpp": 0.25, "clap": 0.3},
+    "lite": {"transformer": 0.16, "anp": 0.17, "lgpp": 0.25, "clap": 0.3},
     "demo": {"transformer": 0.04, "anp": 0.08, "lgpp": 0.06, "clap": 0.08},
     "smoke": {},
 }

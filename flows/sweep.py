@@ -1,6 +1,6 @@
 """Stage 2: every training that the store lacks, on the Ray cluster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from prefect import task
@@ -33,6 +33,8 @@ class _Listener:
         self.board.set_state(name, state)
         if state == "done":
             self._tracker.end(self._specs[name], "FINISHED")
+        elif state == "pruned":
+            self._tracker.end(self._specs[name], "KILLED", reason=detail)
         elif state == "failed":
             self._tracker.end(self._specs[name], "FAILED", reason=detail)
             self._progress.warn(f"trial {name} failed: {detail}")
@@ -52,8 +54,12 @@ def train(
     tracker: Tracker,
     progress: Progress,
     params: Mapping[str, Any],
+    prunable: Collection[str] = (),
 ) -> SweepOutcome:
-    """A failed trial is in the outcome; it stops no other one."""
+    """A failed trial is in the outcome; it stops no other one.
+
+    :param prunable: names of trials that are given up when they fall behind.
+    """
     tracker.start_study(str(params["preset"]), trials, params)
     tracker.reconcile(store)
     listener = _Listener(trials, tracker, progress)
@@ -63,6 +69,7 @@ def train(
         resources=resources,
         on_report=listener.on_report,
         on_state=listener.on_state,
+        prunable=prunable,
     )
     listener.show(now=True)
     return outcome

@@ -6,7 +6,7 @@ the model's own ``config`` module.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raise_model.data.grammar import CONFIGURATIONS
@@ -65,10 +65,15 @@ def _raise_paper(configuration: str, label_ratio: float) -> TrainingPreset:
 
 
 def _raise_lite(configuration: str, label_ratio: float) -> TrainingPreset:
+    layout = configuration.removesuffix("_uni")
     return TrainingPreset(
-        config=raise_config.lite(), steps=5_800, validate_every=200,
-        validation_problems=1_000, image_size=32, resize="area",
-    )  # fmt: skip
+        config=raise_config.lite(configuration),
+        steps=12_000 if layout in ("out_in_grid", "grid_3x3") else 15_000,
+        validate_every=500,
+        validation_problems=1_000,
+        image_size=raise_config.LITE_IMAGE_SIZES[layout],
+        resize="area",
+    )
 
 
 def _raise_demo(configuration: str, label_ratio: float) -> TrainingPreset:
@@ -86,15 +91,10 @@ def _raise_smoke(configuration: str, label_ratio: float) -> TrainingPreset:
 
 
 def _raise_plus_lite(configuration: str, label_ratio: float) -> TrainingPreset:
-    is_grid = any(len(part.slots) > 1 for part in CONFIGURATIONS[configuration].components)
-    return TrainingPreset(
-        config=raise_config.plus_grid() if is_grid else raise_config.plus(),
-        steps=15_000,
-        validate_every=500,
-        validation_problems=1_000,
-        image_size=32 if is_grid else 20,
-        resize="area",
-        label_map="merged",
+    # With one slot a component the two maps are the same.
+    has_grid = any(len(part.slots) > 1 for part in CONFIGURATIONS[configuration].components)
+    return replace(
+        _raise_lite(configuration, label_ratio), label_map="separate" if has_grid else "merged"
     )
 
 
@@ -189,6 +189,11 @@ _BY_MODEL: Mapping[str, Mapping[str, _Make]] = {
 }
 
 
+def presets_of(model: str) -> list[str]:
+    """Names of a model's presets; none of a third party's."""
+    return list(_BY_MODEL.get(model, {}))
+
+
 def training_preset(
     model: str, preset: str, configuration: str, label_ratio: float
 ) -> TrainingPreset:
@@ -198,11 +203,41 @@ def training_preset(
         raise UserError(f"unknown preset {preset!r}; known presets: {', '.join(PRESETS)}")
     make = _BY_MODEL.get(model, {}).get(preset)
     if make is None:
-        known = ", ".join(_BY_MODEL.get(model, {})) or "none"
+        known = ", ".join(presets_of(model)) or "none"
         raise UserError(
             f"model {model} has no preset {preset} (it has: {known}); give its spec instead"
         )
     return make(configuration, label_ratio)
+
+
+_JOINT_LABELLED = 48
+"""Labelled problems in a joint step at paper size: 1 % of the training problems are 60, and a
+smaller pool would make a smaller batch."""
+
+
+def _equally_exposed(
+    setting: TrainingPreset, model: str, preset: str, configuration: str
+) -> TrainingPreset:
+    """The setting with steps and batches that do not depend on the label ratio.
+
+    Joint batches are so already.  With the authors' separate ones a ratio between 0 and 1 takes
+    five times the steps, most on the few labelled problems; here every step has as many
+    labelled and unlabelled problems as theirs together, and the label term, a sum over the
+    labelled ones, weighs as in their fully labelled step.
+    """
+    config = setting.config
+    if not isinstance(config, raise_config.RaiseConfig) or config.batches == "joint":
+        return setting
+    whole = config.labelled_batch
+    joint = replace(
+        config,
+        batches="joint",
+        labelled_batch=_JOINT_LABELLED,
+        unlabelled_batch=whole - _JOINT_LABELLED,
+        beta_label=config.beta_label * whole / _JOINT_LABELLED,
+    )
+    steps = training_preset(model, preset, configuration, 0.0).steps
+    return replace(setting, config=joint, steps=steps)
 
 
 def trial_spec(
@@ -215,15 +250,21 @@ def trial_spec(
     validation_digest: str,
     seed: int,
     label_ratio: float | None = None,
+    equal_exposure: bool = False,
 ) -> TrialSpec:
     """The training of one model under a preset; ``label_ratio`` defaults to the paper's.
 
     Solvers that read no labels have the ratio 0, so that no ratio trains them again.
+
+    :param equal_exposure: as many steps, and problems in a step, at every ratio; for
+        comparisons between ratios.
     """
     ratio = LABEL_RATIOS[configuration] if label_ratio is None else label_ratio
     if not registry.solver_class(model).needs.labels:
         ratio = 0.0
     setting = training_preset(model, preset, configuration, ratio)
+    if equal_exposure:
+        setting = _equally_exposed(setting, model, preset, configuration)
     return TrialSpec(
         model=model,
         config=config_to_json(setting.config),

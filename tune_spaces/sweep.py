@@ -1,9 +1,10 @@
 """The sweep: an explicit list of trainings, each once, on whatever the cluster has.
 
 The truth is the store.  Finished trials are never submitted; a trial held by a living owner
-elsewhere is waited for; Tune gets the rest, runs them first in first out, and is asked for
-nothing else: its folder is temporary, its checkpoints are not used, its state is never
-restored.  A driver that was killed is started again and finds what is done.
+elsewhere is waited for; Tune gets the rest and runs them first in first out.  Where trials may
+be given up, ASHA decides on the way (:mod:`tune_spaces.halving`).  Tune is asked for nothing
+else: its folder is temporary, its checkpoints are not used, its state is never restored.  A
+driver that was killed is started again and finds what is done.
 
 ``reuse_actors`` keeps the *slots*; every trial is trained in a process of its own (see
 :mod:`tune_spaces.trial_process`), which an actor start of several seconds would not make
@@ -16,7 +17,8 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from ray import tune
 from raise_model.specs import TrialSpec
 from raise_model.store import Store
 from tune_spaces.cluster import Resources, default_cache, resolve_resources
+from tune_spaces.halving import Halving, Row, ended_curve, is_pruned, write_pruned
 from tune_spaces.trainable import trainable
 
 MAX_FAILURES = 2
@@ -37,7 +40,7 @@ OnState = Callable[[str, str, str], None]
 """Called with a trial's name, its new state and one line of detail.
 
 States: ``done`` (found, made here, or made elsewhere), ``running``, ``retrying`` (its process
-died), ``waiting`` (held by another run), ``failed``.
+died), ``waiting`` (held by another run), ``pruned`` (given up), ``failed``.
 """
 
 
@@ -62,6 +65,7 @@ def sweep(
     on_report: OnReport,
     on_state: OnState,
     cache: Path | None = None,
+    prunable: Collection[str] = (),
 ) -> SweepOutcome:
     """Train every spec that is not finished; needs a connection to a cluster.
 
@@ -70,9 +74,11 @@ def sweep(
     stopped first; then the signal goes to whoever handled it before.
 
     :param cache: folder for derived arrays on every node; default ``RAISE_HOME/cache``.
+    :param prunable: names of trials that are given up when they fall behind
+        (:mod:`tune_spaces.halving`).
     """
     resources = resolve_resources(resources)
-    progress = _Progress(store, specs, on_report, on_state)
+    progress = _Progress(store, specs, on_report, on_state, prunable)
     request = {
         "store": store.root,
         "device": resources.device,
@@ -91,31 +97,61 @@ def sweep(
     return progress.outcome()
 
 
+_ENDED = ("done", "pruned", "failed")
+
+
 class _Progress:
     """State of every trial of one sweep; passes changes on to the caller."""
 
     def __init__(
-        self, store: Store, specs: Sequence[TrialSpec], on_report: OnReport, on_state: OnState
+        self,
+        store: Store,
+        specs: Sequence[TrialSpec],
+        on_report: OnReport,
+        on_state: OnState,
+        prunable: Collection[str],
     ) -> None:
         self._store = store
         self._specs = {spec.name: spec for spec in specs}
+        self._prunable = set(prunable)
+        self._curves: dict[str, dict[float, Row]] = defaultdict(dict)
+        """By step: an attempt that goes on reports the rows of earlier ones again."""
         self._states: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         self._on_state = on_state
-        self.report = on_report
+        self._on_report = on_report
 
     def unfinished(self) -> list[TrialSpec]:
-        """Trials neither done nor failed, in the order given; notes those done elsewhere."""
+        """Trials that have not ended, in the order given; notes those that ended elsewhere."""
         for name in self._specs:
-            if self._states.get(name) not in ("done", "failed") and self._store.trial(name).is_done:
-                waited = self._states.get(name) == "waiting"
-                detail = "finished by another run" if waited else "finished before"
-                self.set_state(name, "done", detail)
-        return [
-            spec
-            for name, spec in self._specs.items()
-            if self._states.get(name) not in ("done", "failed")
-        ]
+            if self._states.get(name) in _ENDED:
+                continue
+            folder = self._store.trial(name)
+            by = "by another run" if self._states.get(name) == "waiting" else "before"
+            if folder.is_done:
+                self.set_state(name, "done", f"finished {by}")
+            elif name in self._prunable and is_pruned(folder):
+                self.set_state(name, "pruned", f"given up {by}")
+        return [s for name, s in self._specs.items() if self._states.get(name) not in _ENDED]
+
+    def scheduler(self) -> Halving:
+        """Knows the curves of all prunable trials that have ended."""
+        scheduler = Halving(list(self._specs.values()), self._prunable)
+        for name in self._prunable & self._specs.keys():
+            scheduler.know(name, ended_curve(self._store.trial(name)))
+        return scheduler
+
+    def report(self, name: str, row: dict[str, float]) -> None:
+        if name in self._prunable:
+            kept = {"step": row["step"], "validation_accuracy": row["validation_accuracy"]}
+            self._curves[name][row["step"]] = kept
+        self._on_report(name, row)
+
+    def prune(self, name: str) -> None:
+        """A trial was given up."""
+        curve = [row for _, row in sorted(self._curves[name].items())]
+        write_pruned(self._store.trial(name), curve)
+        self.set_state(name, "pruned", f"given up at step {curve[-1]['step']:.0f}")
 
     def set_state(self, name: str, state: str, detail: str = "") -> None:
         if self._states.get(name) != state:
@@ -169,8 +205,12 @@ class _Watcher(tune.Callback):
             self._progress.report(self._name(trial), result["row"])
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        outcome, reason = self._outcomes[trial.trial_id]
         name = self._name(trial)
+        if trial.trial_id not in self._outcomes:
+            # The scheduler stopped it before it could say how it ended.
+            self._progress.prune(name)
+            return
+        outcome, reason = self._outcomes[trial.trial_id]
         if outcome == "held":
             self._progress.set_state(name, "waiting", reason)
         elif outcome == "refused":
@@ -214,6 +254,7 @@ def _run_tuner(
             },
             tune_config=tune.TuneConfig(
                 max_concurrent_trials=resources.max_concurrent or None,
+                scheduler=progress.scheduler(),
                 reuse_actors=True,
                 trial_name_creator=trial_name,
                 trial_dirname_creator=trial_name,

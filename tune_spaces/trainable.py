@@ -1,5 +1,6 @@
 """What Ray Tune runs for a trial."""
 
+import contextlib
 from typing import Any
 
 from tune_spaces.trial_process import Ended, Nursery, TrialDied
@@ -30,13 +31,15 @@ def trainable(config: dict[str, Any]) -> None:
     from ray import tune
 
     try:
-        for message in _living_nursery().run(config):
-            if isinstance(message, Ended):
-                tune.report({"outcome": message.outcome, "reason": message.reason})
-                if message.outcome == "failed":
-                    raise RuntimeError(message.reason)
-            else:
-                tune.report({"row": message})
+        # Closed at once where Tune gives the trial up, which ``report`` tells by SystemExit.
+        with contextlib.closing(_living_nursery().run(config)) as messages:
+            for message in messages:
+                if isinstance(message, Ended):
+                    tune.report({"outcome": message.outcome, "reason": message.reason})
+                    if message.outcome == "failed":
+                        raise RuntimeError(message.reason)
+                else:
+                    tune.report({"row": message})
     except TrialDied as error:
         tune.report({"outcome": "failed", "reason": str(error)})
         raise

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -35,6 +35,8 @@ PRELOADED = (
     "scipy.optimize",
 )
 Outcome = Literal["done", "held", "refused", "failed"]
+STOP = "stop"
+"""What an actor says to give the trial up that runs."""
 
 
 class TrialDied(RuntimeError):
@@ -77,11 +79,14 @@ class Nursery:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def run(self, request: Mapping[str, Any]) -> Iterator[dict[str, float] | Ended]:
+    def run(self, request: Mapping[str, Any]) -> Generator[dict[str, float] | Ended, None, None]:
         """Rows of the training curve as they come, then one :class:`Ended`.
+
+        Closed before its end it kills the child; what the store has of the trial stays.
 
         :raises TrialDied: if the child or the nursery was killed.
         """
+        message: Any = None
         try:
             self._connection.send(dict(request))
             while True:
@@ -91,8 +96,21 @@ class Nursery:
                 yield message
                 if isinstance(message, Ended):
                     return
+        except GeneratorExit:
+            if not isinstance(message, Ended):
+                self._give_up()
+            raise
         except (EOFError, ConnectionError) as error:
             raise TrialDied("the trial's parent process was killed") from error
+
+    def _give_up(self) -> None:
+        """Have the child killed, and read on until the nursery has said so."""
+        try:
+            self._connection.send(STOP)
+            while not isinstance(self._connection.recv(), (int, Ended)):
+                pass
+        except (EOFError, ConnectionError):
+            self._process.kill()
 
 
 def _describe_exit(code: int) -> str:
@@ -137,6 +155,8 @@ def _serve(actor: Connection) -> None:
             request = actor.recv()
         except (EOFError, ConnectionError):
             return
+        if request == STOP:  # of a trial that ended in the same moment
+            continue
         ours, theirs = fork.Pipe(duplex=False)
         child = fork.Process(target=_train, args=(theirs, request), daemon=True)
         child.start()
@@ -146,6 +166,9 @@ def _serve(actor: Connection) -> None:
         except (EOFError, ConnectionError):
             child.kill()
             return
+        except _Stopped:
+            child.kill()
+            ended = None
         # A child that has said how it ended gets a moment to leave; its work is done.
         child.join(timeout=5 if ended else None)
         if child.is_alive():
@@ -155,15 +178,21 @@ def _serve(actor: Connection) -> None:
         actor.send(ended if ended else child.exitcode)
 
 
+class _Stopped(Exception):
+    """The actor gives the trial up."""
+
+
 def _relay(child: Connection, actor: Connection) -> Ended | None:
     """Pass the child's rows to the actor; its last word, or None if it ended without.
 
     :raises EOFError: if the actor is gone.
+    :raises _Stopped: if it gives the trial up.
     """
     while True:
         if actor in wait([child, actor]):
-            # The actor says nothing during a trial: readable means closed.
+            # The actor says nothing else during a trial.
             actor.recv()
+            raise _Stopped
         try:
             message = child.recv()
         except (EOFError, OSError):

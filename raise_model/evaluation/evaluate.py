@@ -1,56 +1,23 @@
 """Run one evaluation of one finished training."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool
 
 from raise_model.data.audit import seen_rows
-from raise_model.data.loader import ProblemSet, load
+from raise_model.data.loader import load
 from raise_model.data.schema import Manifest, find_manifest
 from raise_model.errors import UserError
-from raise_model.evaluation.selection import bottom_right
+from raise_model.evaluation.protocols import PROTOCOLS, Task
 from raise_model.models import registry
-from raise_model.models.solver import Solver
 from raise_model.provenance import provenance
 from raise_model.specs import EvaluationSpec, TrialSpec
 from raise_model.store import Store, TrialFolder
 from raise_model.training.checkpoint import load_best
 from raise_model.training.device import DeviceChoice, resolve_device
-
-
-@dataclass(frozen=True, kw_only=True)
-class Protocol:
-    """How one kind of evaluation is run."""
-
-    revision: int
-    """Raised whenever the protocol's numbers change; part of an evaluation's identity."""
-    run: Callable[[Solver, ProblemSet, TrialSpec, EvaluationSpec, torch.device], dict[str, Any]]
-
-
-def _bottom_right(
-    solver: Solver,
-    problems: ProblemSet,
-    trial: TrialSpec,
-    evaluation: EvaluationSpec,
-    device: torch.device,
-) -> dict[str, Any]:
-    return bottom_right(
-        solver,
-        problems,
-        space=evaluation.options["space"],
-        rounds=evaluation.rounds,
-        seed=evaluation.seed,
-        device=device,
-        label_map=trial.data.label_map,
-    )
-
-
-PROTOCOLS: Mapping[str, Protocol] = {"bottom_right": Protocol(revision=1, run=_bottom_right)}
 
 
 def evaluate(
@@ -75,6 +42,7 @@ def evaluate(
             f"{evaluation.name} is of revision {evaluation.revision} of {evaluation.protocol}, "
             f"installed is {protocol.revision}; plan the evaluation again"
         )
+    protocol.check(evaluation)
     spec = trial.spec()
     problems = load(
         store, evaluation.dataset, evaluation.configuration, evaluation.split,
@@ -89,7 +57,12 @@ def evaluate(
     target = resolve_device(device)
     solver = registry.build(spec.model, spec.config, spec.data.image_size, spec.seed).to(target)
     step = load_best(trial, solver)
-    result = protocol.run(solver, problems, spec, evaluation, target)
+    result = protocol.run(
+        Task(
+            solver=solver, problems=problems, trial=spec, evaluation=evaluation, device=target,
+            store=store, cache=cache,
+        )
+    )  # fmt: skip
     result |= {"seen": _seen(store, spec, problems.manifest, result, cache)}
     return result | {"best_step": step, "provenance": provenance(target)}
 
@@ -97,7 +70,8 @@ def evaluate(
 def _seen(
     store: Store, spec: TrialSpec, test: Manifest, result: Mapping[str, Any], cache: Path
 ) -> dict[str, Any] | None:
-    """Accuracy on problems whose nine panels training shows, and on the others, by round.
+    """Number of problems whose nine panels training shows; where the protocol says which were
+    answered correctly, accuracy on them and on the others, by round.
 
     None where the training problems are not in this store: then it cannot be known.
     """
@@ -106,6 +80,8 @@ def _seen(
     if train is None or train.digest != data.train_digest:
         return None
     rows = seen_rows(store, train, test, cache)
+    if "correct" not in result:
+        return {"problems": int(rows.sum())}
     correct = np.array([[hit == "1" for hit in round_] for round_ in result["correct"]])
     return {
         "problems": int(rows.sum()),

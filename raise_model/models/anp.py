@@ -35,7 +35,6 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 from raise_model.errors import UserError
-from raise_model.models.common.agreement import agreement
 from raise_model.models.common.attention import AttentionBlock
 from raise_model.models.common.masking import draw_masks
 from raise_model.models.common.precision import full_precision
@@ -46,8 +45,6 @@ from raise_model.models.solver import (
     Needs,
     Prediction,
     Solver,
-    Space,
-    UnsupportedProtocol,
 )
 from raise_model.problem import NUM_PANELS, Batch
 
@@ -209,7 +206,9 @@ class Anp(Solver):
 
     Config: ClassVar[type] = AnpConfig
     revision: ClassVar[int] = 1
-    supports: ClassVar[frozenset[str]] = frozenset({"bottom_right", "pixel"})
+    supports: ClassVar[frozenset[str]] = frozenset(
+        {"bottom_right", "arbitrary_position", "odd_one_out", "multi_answer", "pixel"}
+    )
     needs = Needs()
     cells: Tensor
 
@@ -289,16 +288,16 @@ class Anp(Solver):
         floor = self.config.sigma_floor
         return Normal(mean, floor + (1 - floor) * F.softplus(spread), validate_args=False)
 
-    def predict(
+    def predict_encoded(
         self,
-        panels: Float[Tensor, "batch 9 1 size size"],
+        codes: Float[Tensor, "batch 9 pixels"],
         missing: Bool[Tensor, "batch 9"],
         generator: torch.Generator,
     ) -> Prediction:
         """The mean panel at each missing cell, given one latent for all of a problem."""
-        batch = len(panels)
+        batch = len(codes)
         cells = self.cells.expand(batch, -1, -1)
-        values = panels[~missing].flatten(1) - WHITE
+        values = codes[~missing] - WHITE
         context = torch.cat([cells[~missing], values], 1).unflatten(0, (batch, -1))
         prior = self._latent(context, generator)
         sampled = self.config.test_latent == "sample"
@@ -307,18 +306,6 @@ class Anp(Solver):
         means = self._panels(context, targets, latent, generator).mean
         images = (means + WHITE).clamp(0.0, 1.0)
         return Prediction(images=images.unflatten(2, (1, self.image_size, self.image_size)))
-
-    def score(
-        self,
-        prediction: Prediction,
-        candidates: Float[Tensor, "batch candidates targets 1 size size"],
-        space: Space,
-    ) -> Float[Tensor, "batch candidates"]:
-        """Negative squared distance of pixels."""
-        if space != "pixel":
-            raise UnsupportedProtocol(f"Anp scores in pixel space, not in {space!r}")
-        assert prediction.images is not None
-        return agreement(prediction.images, candidates)
 
 
 def _draw(distribution: Normal, generator: torch.Generator) -> Tensor:

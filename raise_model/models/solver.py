@@ -2,7 +2,10 @@
 
 ``fit`` executes a solver and knows no model: it asks for the optimisers, sets the step,
 draws the losses of a round one after another and steps the optimiser that each names.
-Evaluation protocols see :meth:`Solver.predict` and :meth:`Solver.score` only.
+
+Evaluation protocols see :meth:`Solver.predict` and :meth:`Solver.score`, or, where one panel
+serves many predictions, their two halves: :meth:`Solver.encode` once a panel, then
+:meth:`Solver.predict_encoded` and :meth:`Solver.score_encoded`.
 """
 
 import dataclasses
@@ -16,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from raise_model.models.common.agreement import agreement
 from raise_model.problem import Batch
 
 Space = Literal["latent", "pixel"]
@@ -64,7 +68,10 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A solver's answer for the missing panels; only what the solver produces is set."""
+    """A solver's answer for the missing panels; only what the solver produces is set.
+
+    A solver that decodes sets ``images`` in :meth:`Solver.predict` alone.
+    """
 
     latents: Float[Tensor, "batch targets latent"] | None = None
     images: Float[Tensor, "batch targets 1 size size"] | None = None
@@ -85,7 +92,7 @@ class Solver(nn.Module, ABC):
     revision: ClassVar[int]
     """Raised whenever the golden file of the solver changes."""
     supports: ClassVar[frozenset[str]]
-    """Protocols and answer spaces, e.g. ``bottom_right``, ``latent``, ``pixel``."""
+    """Protocols and answer spaces, e.g. ``bottom_right``, ``latent``, ``pixel``; ``decode``."""
     needs: Needs
 
     @abstractmethod
@@ -108,7 +115,40 @@ class Solver(nn.Module, ABC):
         unlabelled one); it keeps no state between rounds but parameters and buffers.
         """
 
+    def encode(
+        self, panels: Float[Tensor, "batch panels 1 size size"]
+    ) -> Float[Tensor, "batch panels code"]:
+        """All that predictions and latent scores read of each panel, whatever stands beside it.
+
+        To be called in evaluation mode.  Without an override a code is the panel's pixels.
+        """
+        return panels.flatten(2)
+
     @abstractmethod
+    def predict_encoded(
+        self,
+        codes: Float[Tensor, "batch 9 code"],
+        missing: Bool[Tensor, "batch 9"],
+        generator: torch.Generator,
+    ) -> Prediction:
+        """Fill the missing panels (the same number in every problem) from the others' codes.
+
+        The codes of missing panels are never read and may hold anything, NaN included.
+        """
+
+    def predict_masks(
+        self,
+        codes: Float[Tensor, "batch 9 code"],
+        missing: Bool[Tensor, "masks batch 9"],
+        generator: torch.Generator,
+    ) -> list[Prediction]:
+        """:meth:`predict_encoded` of the same problems under one mask after another.
+
+        To be overridden where masks can share work.  The number of missing panels may change
+        from mask to mask.
+        """
+        return [self.predict_encoded(codes, mask, generator) for mask in missing]
+
     def predict(
         self,
         panels: Float[Tensor, "batch 9 1 size size"],
@@ -116,8 +156,40 @@ class Solver(nn.Module, ABC):
         generator: torch.Generator,
     ) -> Prediction:
         """Fill the missing panels (the same number in every problem), which are never read."""
+        known = self.encode(panels[~missing][:, None])[:, 0]
+        codes = known.new_zeros(*missing.shape, known.shape[1])
+        codes[~missing] = known
+        prediction = self.predict_encoded(codes, missing, generator)
+        if prediction.images is None and "decode" in self.supports:
+            assert prediction.latents is not None
+            prediction = dataclasses.replace(prediction, images=self.decode(prediction.latents))
+        return prediction
 
-    @abstractmethod
+    def latents_of(self, codes: Float[Tensor, "*axes code"]) -> Float[Tensor, "*axes latent"]:
+        """The part of panels' codes that predicted latents are compared with."""
+        return codes
+
+    def score_encoded(
+        self,
+        prediction: Prediction,
+        candidates: Float[Tensor, "batch candidates targets code"],
+        space: Space,
+    ) -> Float[Tensor, "batch candidates"]:
+        """:meth:`score` of candidates whose codes are known.
+
+        Pixels are compared only where they are the codes.
+
+        :raises UnsupportedProtocol: if the solver has no such space, or not in its codes.
+        """
+        self._check_space(space)
+        if space == "latent":
+            assert prediction.latents is not None
+            return agreement(prediction.latents, self.latents_of(candidates))
+        if "latent" in self.supports:
+            raise UnsupportedProtocol(f"the codes of {type(self).__name__} hold no pixel values")
+        assert prediction.images is not None
+        return agreement(prediction.images.flatten(2), candidates)
+
     def score(
         self,
         prediction: Prediction,
@@ -126,8 +198,34 @@ class Solver(nn.Module, ABC):
     ) -> Float[Tensor, "batch candidates"]:
         """Agreement of each candidate with the prediction; the highest is chosen.
 
+        Negative squared distance, summed over the targets: of latents or of pixels.
+
         :raises UnsupportedProtocol: if the solver has no such space.
         """
+        self._check_space(space)
+        if space == "pixel":
+            assert prediction.images is not None
+            return agreement(prediction.images, candidates)
+        codes = self.encode(candidates.flatten(1, 2)).unflatten(1, candidates.shape[1:3])
+        return self.score_encoded(prediction, codes, space)
+
+    def _check_space(self, space: Space) -> None:
+        if space not in self.supports:
+            raise UnsupportedProtocol(f"{type(self).__name__} does not score in {space} space")
+
+    def decode(
+        self, latents: Float[Tensor, "batch panels latent"]
+    ) -> Float[Tensor, "batch panels 1 size size"]:
+        """Draw panels from latents; for solvers that support ``decode``.
+
+        :raises UnsupportedProtocol: if the solver cannot.
+        """
+        raise UnsupportedProtocol(f"{type(self).__name__} draws no panels from latents")
+
+    @property
+    def num_concepts(self) -> int | None:
+        """Number of equal parts of a latent that each stand for one concept, if it has any."""
+        return None
 
 
 def config_to_json(config: Any) -> dict[str, Any]:

@@ -37,7 +37,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from raise_model.errors import UserError
-from raise_model.models.common.agreement import agreement
 from raise_model.models.common.attention import AttentionBlock
 from raise_model.models.common.masking import draw_masks
 from raise_model.models.common.panel_networks import Convolutions, PanelDecoder, PanelEncoder
@@ -49,8 +48,6 @@ from raise_model.models.solver import (
     Needs,
     Prediction,
     Solver,
-    Space,
-    UnsupportedProtocol,
 )
 from raise_model.problem import NUM_PANELS, Batch
 
@@ -211,7 +208,17 @@ class Transformer(Solver):
 
     Config: ClassVar[type] = TransformerConfig
     revision: ClassVar[int] = 1
-    supports: ClassVar[frozenset[str]] = frozenset({"bottom_right", "latent", "pixel"})
+    supports: ClassVar[frozenset[str]] = frozenset(
+        {
+            "bottom_right",
+            "arbitrary_position",
+            "odd_one_out",
+            "multi_answer",
+            "latent",
+            "pixel",
+            "decode",
+        }
+    )
     needs = Needs()
 
     def __init__(self, config: TransformerConfig, image_size: int) -> None:
@@ -314,34 +321,22 @@ class Transformer(Solver):
             tokens = block(tokens, generator)
         return full_precision(self.head(self.norm(tokens)))
 
-    def predict(
+    def encode(
+        self, panels: Float[Tensor, "batch panels 1 size size"]
+    ) -> Float[Tensor, "batch panels code"]:
+        return self._encode(panels)
+
+    def decode(
+        self, latents: Float[Tensor, "batch panels latent"]
+    ) -> Float[Tensor, "batch panels 1 size size"]:
+        return self._decode(latents.flatten(0, 1)).unflatten(0, latents.shape[:2])
+
+    def predict_encoded(
         self,
-        panels: Float[Tensor, "batch 9 1 size size"],
+        codes: Float[Tensor, "batch 9 code"],
         missing: Bool[Tensor, "batch 9"],
         generator: torch.Generator,
     ) -> Prediction:
         """Nothing is drawn at random: all passes give the same prediction."""
-        known = self._encode(panels[~missing][:, None])[:, 0]
-        codes = known.new_zeros(*missing.shape, self.config.representation_size)
-        codes[~missing] = known
         predicted = self._complete(codes, missing, generator)[missing]
-        latents = predicted.unflatten(0, (len(panels), -1))
-        return Prediction(
-            latents=latents, images=self._decode(predicted).unflatten(0, latents.shape[:2])
-        )
-
-    def score(
-        self,
-        prediction: Prediction,
-        candidates: Float[Tensor, "batch candidates targets 1 size size"],
-        space: Space,
-    ) -> Float[Tensor, "batch candidates"]:
-        """Negative squared distance: of codes (latent) or of pixels."""
-        assert prediction.latents is not None
-        assert prediction.images is not None
-        if space == "pixel":
-            return agreement(prediction.images, candidates)
-        if space != "latent":
-            raise UnsupportedProtocol(f"Transformer scores in latent or pixel space, not {space!r}")
-        codes = self._encode(candidates.flatten(1, 2)).unflatten(1, candidates.shape[1:3])
-        return agreement(prediction.latents, codes)
+        return Prediction(latents=predicted.unflatten(0, (len(codes), -1)))

@@ -1,5 +1,6 @@
 """Means and spreads against numbers computed by hand."""
 
+import dataclasses
 import math
 
 import pytest
@@ -85,3 +86,20 @@ def test_only_the_pairs_asked_for_are_read(store, make_spec, make_evaluation, ev
 
 def test_empty_store_gives_empty_frames(store):
     assert summarise(results(store)).empty
+
+
+def test_each_setting_of_arbitrary_positions_is_a_number(
+    store, make_spec, make_evaluation, evaluated
+):
+    evaluation = dataclasses.replace(make_evaluation(), protocol="arbitrary_position")
+    settings = [
+        {"targets": 1, "distractors": 3, "accuracy": [0.5, 0.7], "problems": 1000},
+        {"targets": 2, "distractors": 3, "accuracy": [0.25, 0.25], "problems": 1000},
+    ]
+    for seed in range(2):
+        evaluated(make_spec(seed), evaluation, [], settings=settings)
+    summary = summarise(results(store))
+    assert list(summary["num_targets"]) == [1, 2]
+    assert list(summary["mean"]) == pytest.approx([0.6, 0.25])
+    assert list(summary["seeds"]) == [2, 2]
+    assert list(summary["problems"]) == [1000, 1000]

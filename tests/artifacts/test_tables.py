@@ -1,5 +1,6 @@
 """The results table: cells, heading, marks, what is missing."""
 
+import dataclasses
 import io
 
 import pandas as pd
@@ -130,3 +131,9 @@ def test_raise_plus_stands_beside_the_papers_raise(store, make_spec, make_evalua
     cells = table_of(results(store)).cells
     assert list(cells["model"]) == ["RAISE plus", "RAISE (paper)"]
     assert list(cells["Center"]) == ["60.0/·", "99.2/·"]
+
+
+def test_other_protocols_are_not_missing_here(center, make_spec, make_evaluation):
+    other = dataclasses.replace(make_evaluation("raven"), protocol="odd_one_out")
+    asked = [(make_spec(0).name, other), (make_spec(0).name, make_evaluation("raven"))]
+    assert table_of(center, expected=asked, results=center).missing == []

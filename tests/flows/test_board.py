@@ -51,6 +51,16 @@ def test_a_failed_trial_is_not_waited_for(board, clock):
     assert board.line() == "trials 3/4 done, 0 running, 1 failed"
 
 
+def test_who_was_given_up_is_not_waited_for_either(board, clock):
+    for name in "abc":
+        board.set_state(name, "done")
+    board.report("d", row(20, 0.1))
+    board.set_state("d", "pruned")
+    assert board.fraction == 1.0
+    assert board.seconds_left is None or board.seconds_left == 0
+    assert board.line().startswith("trials 3/4 done, 0 running, 1 pruned, 0 failed")
+
+
 def test_the_line_names_states_best_accuracy_and_time(board, clock):
     board.set_state("a", "running")
     board.set_state("b", "waiting")

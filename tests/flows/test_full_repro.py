@@ -55,7 +55,7 @@ def cluster(monkeypatch, tmp_path):
     """A cluster that trains and evaluates in no time, and fails what it is told to."""
     fake = SimpleNamespace(trained=[], evaluated=[], failing=set(), gpus=0)
 
-    def sweep(store, specs, *, resources, on_report, on_state):
+    def sweep(store, specs, *, resources, on_report, on_state, prunable):
         for spec in specs:
             on_state(spec.name, "running", "")
             on_report(spec.name, {"step": float(spec.steps), "validation_accuracy": 0.5})
@@ -101,9 +101,9 @@ def artifacts():
 def test_a_run_trains_evaluates_and_reports(cluster):
     state = run(trials=2)
     assert state.is_completed()
-    assert state.message == "2 trials, 8 evaluations"
+    assert state.message == "2 trials, 20 evaluations"
     assert len(cluster.trained) == 2
-    assert len(cluster.evaluated) == 8
+    assert len(cluster.evaluated) == 20
     (tracker,) = trackers
     assert ("exit", None) in tracker.calls
     assert [call[2] for call in tracker.calls if call[0] == "end"] == ["FINISHED"] * 2
@@ -117,7 +117,7 @@ def test_a_failed_trial_fails_the_flow_after_the_others_were_reported(cluster):
     cluster.failing = {0}
     state = run(trials=2)
     assert state.is_failed()
-    assert "1 of 10 trials and evaluations failed" in state.message
+    assert "1 of 22 trials and evaluations failed" in state.message
     assert "out of memory" in state.message
     assert {name for name, _ in cluster.evaluated} == {
         name for name in cluster.trained if "-s1-" in name
@@ -191,4 +191,4 @@ def test_a_server_that_is_away_does_not_end_the_run(monkeypatch):
 def test_the_table_names_what_is_missing(cluster):
     assert run(trials=1).is_completed()
     # The fake evaluations wrote no result.
-    assert "PARTIAL: 4 results are missing" in artifacts()["raise-report"].data
+    assert "PARTIAL: 10 results are missing" in artifacts()["raise-report"].data

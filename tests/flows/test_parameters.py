@@ -56,7 +56,8 @@ def test_a_wrong_value_is_one_line(parameters, message):
 
 
 def test_a_plan_counts_trials_steps_and_missing_data(tmp_path):
-    plan, refusal = plan_here({"preset": "demo", "trials": 3, "store": str(tmp_path)})
+    parameters = {"preset": "demo", "studies": ["main_table"], "trials": 3}
+    plan, refusal = plan_here({**parameters, "store": str(tmp_path)})
     assert (plan.trials, plan.trials_done, plan.evaluations) == (3, 0, 6)
     assert (plan.splits, plan.splits_missing) == (4, 4)
     assert plan.steps % 3 == 0
@@ -65,9 +66,18 @@ def test_a_plan_counts_trials_steps_and_missing_data(tmp_path):
 
 
 def test_a_plan_above_max_hours_names_the_preset_that_fits(tmp_path):
-    parameters = {"preset": "paper", "device": "cpu", "store": str(tmp_path)}
+    part = {"studies": ["main_table"], "models": ["raise"]}
+    parameters = {"preset": "paper", "device": "cpu", "store": str(tmp_path), **part}
     plan, refusal = plan_here(parameters)
     assert plan.hours > 24
     assert "preset=paper would take about" in refusal
     assert "more than max_hours=24; use preset=lite" in refusal
     assert plan_here({**parameters, "max_hours": 1e6})[1] == ""
+
+
+def test_a_preset_that_a_model_lacks_is_not_advised(tmp_path):
+    parameters = {"preset": "lite", "studies": ["main_table"], "models": ["raise_plus"]}
+    _, refusal = plan_here(
+        {**parameters, "max_hours": 0.01, "device": "cpu", "store": str(tmp_path)}
+    )
+    assert "more than max_hours=0.01; ask for less" in refusal

@@ -2,12 +2,29 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from flows.presets import PRESETS, STUDIES
 from flows.studies import Request, lower, needed_splits
 from raise_model.errors import UserError
+from raise_model.evaluation import evaluate
+
+EVALUATION_ONLY = (
+    "answer_selection",
+    "arbitrary_position",
+    "odd_one_out",
+    "latent_concepts",
+    "multi_answer",
+)
+PAPER_MODELS = ["raise", "transformer", "clap", "anp", "lgpp"]
+
+
+@pytest.fixture(autouse=True)
+def protocols(monkeypatch):
+    found = {name: SimpleNamespace(revision=1) for name in evaluate.PROTOCOLS}
+    monkeypatch.setattr(evaluate, "PROTOCOLS", found)
 
 
 def digest(*split):
@@ -18,30 +35,51 @@ def names(lowered):
     return [trial.name for trial in lowered.trials]
 
 
+def lowered_of(preset, *studies, **options):
+    return lower(Request(preset=preset, studies=studies, **options), digest)
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("study", STUDIES)
 def test_every_study_lowers_under_every_preset(preset, study):
-    lowered = lower(Request(preset=preset, studies=[study]), digest)
-    assert len(lowered.trials) == PRESETS[preset].seeds * len(PRESETS[preset].configurations)
-    assert {name for name, _ in lowered.evaluations} == set(names(lowered))
+    lowered = lowered_of(preset, study, trials=1)
+    assert lowered.trials
+    assert {name for name, _ in lowered.evaluations} <= set(names(lowered))
+    lines = [spec.dataset for _, spec in lowered.evaluations]
+    # The others' protocols are those of solvers that support them.
+    assert lines or study not in ("main_table", "label_ratio", *EVALUATION_ONLY[:2])
 
 
-def test_nothing_is_there_twice():
-    lowered = lower(Request(preset="lite"), digest)
-    assert len(set(names(lowered))) == len(lowered.trials)
-    pairs = [(name, spec.name) for name, spec in lowered.evaluations]
+@pytest.mark.parametrize("preset", PRESETS)
+def test_nothing_is_there_twice(preset):
+    everything = lowered_of(preset, *STUDIES, trials=2)
+    parts = [lowered_of(preset, study, trials=2) for study in STUDIES]
+    assert len(set(names(everything))) == len(everything.trials)
+    assert set(names(everything)) == {name for part in parts for name in names(part)}
+    pairs = [(name, spec.name) for name, spec in everything.evaluations]
     assert len(set(pairs)) == len(pairs)
+    assert set(pairs) == {(n, spec.name) for part in parts for n, spec in part.evaluations}
 
 
-def test_answer_selection_only_evaluates_the_main_tables_trainings():
-    table = lower(Request(preset="lite", studies=["main_table"]), digest)
-    both = lower(Request(preset="lite"), digest)
-    assert names(both) == names(table)
-    assert len(both.evaluations) == 2 * len(table.evaluations)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_presets_own_studies_are_their_union(preset):
+    own = lower(Request(preset=preset, trials=1), digest)
+    assert own == lowered_of(preset, *PRESETS[preset].studies, trials=1)
+
+
+@pytest.mark.parametrize("study", EVALUATION_ONLY)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_studies_that_only_evaluate_train_what_the_main_table_trains(preset, study):
+    table = lowered_of(preset, "main_table", models=["raise", "transformer", "anp"], trials=2)
+    both = lowered_of(preset, "main_table", study, models=["raise", "anp"], trials=2)
+    alone = lowered_of(preset, study, models=["raise", "transformer", "anp"], trials=2)
+    assert names(alone) == names(table)
+    assert set(names(both)) < set(names(table))
 
 
 def test_every_cell_gets_its_first_seed_before_any_a_second():
     seeds = [trial.seed for trial in lower(Request(preset="lite"), digest).trials]
+    assert set(seeds) == {0, 1, 2}
     assert seeds == sorted(seeds)
 
 
@@ -56,7 +94,7 @@ def test_demo_is_two_seeds_of_raise_on_center_with_five_percent_labels():
 
 
 def test_only_the_test_split_of_the_other_data_set_is_needed():
-    assert sorted(needed_splits(Request(preset="demo"))) == [
+    assert sorted(needed_splits(Request(preset="demo", studies=["main_table"]))) == [
         ("iraven", "center", "test"),
         ("raven", "center", "test"),
         ("raven", "center", "train"),
@@ -64,12 +102,129 @@ def test_only_the_test_split_of_the_other_data_set_is_needed():
     ]
 
 
+def test_paper_and_lite_have_all_that_the_paper_has():
+    """Seeds, cells and models of the paper's tables."""
+    assert (PRESETS["paper"].seeds, PRESETS["lite"].seeds) == (10, 3)
+    for preset, seeds in (("paper", 2), ("lite", 3)):
+        lowered = lower(Request(preset=preset, trials=seeds), digest)
+        cells = {}
+        for trial in lowered.trials:
+            key = (trial.model, trial.data.configuration, trial.data.dataset)
+            cells.setdefault((*key, trial.data.label_ratio), []).append(trial.seed)
+        assert {tuple(found) for found in cells.values()} == {tuple(range(seeds))}
+        # Main table and noise: 10 configurations of five models; held out: two; RAISE without
+        # labels: seven.
+        assert len(cells) == 50 + 10 + 7
+        assert {model for model, *_ in cells} == set(PAPER_MODELS)
+
+
 def test_the_papers_label_ratios_differ_by_configuration_unless_one_is_given():
-    asked = {"preset": "paper", "configurations": ["center", "out_in_grid", "grid_3x3"]}
-    ratios = [t.data.label_ratio for t in lower(Request(**asked, trials=1), digest).trials]
+    asked = {"configurations": ["center", "out_in_grid", "grid_3x3"], "models": ["raise"]}
+    ratios = [
+        t.data.label_ratio for t in lowered_of("paper", "main_table", **asked, trials=1).trials
+    ]
     assert ratios == [0.05, 0.2, 1.0]
-    given = lower(Request(**asked, trials=1, label_ratio=0.0), digest)
-    assert {t.data.label_ratio for t in given.trials} == {0.0}
+    given = lowered_of("paper", "main_table", **asked, trials=1, label_ratio=0.5)
+    assert {t.data.label_ratio for t in given.trials} == {0.5}
+
+
+def test_without_labels_only_models_that_read_them_are_trained_again():
+    lowered = lowered_of("lite", "no_labels", models=PAPER_MODELS, trials=1, label_ratio=0.5)
+    assert [t.model for t in lowered.trials] == ["raise"] * 7
+    assert {t.data.label_ratio for t in lowered.trials} == {0.0}
+    assert len(lowered.evaluations) == 14
+
+
+@pytest.mark.parametrize("preset", ["paper", "lite", "demo"])
+def test_all_label_ratios_have_the_same_steps_and_settings(preset):
+    lowered = lowered_of(preset, "label_ratio", trials=1)
+    assert [t.data.label_ratio for t in lowered.trials] == [0, 0.01, 0.05, 0.1, 0.2, 0.5, 1]
+    assert {t.data.configuration for t in lowered.trials} == {"center"}
+    same = [dataclasses.replace(t.data, label_ratio=0.0) for t in lowered.trials]
+    specs = [
+        dataclasses.replace(t, data=data).fingerprint
+        for t, data in zip(lowered.trials, same, strict=True)
+    ]
+    assert len(set(specs)) == 1
+
+
+def test_the_ratio_curve_shares_the_main_tables_trainings_where_batches_are_joint():
+    table = lowered_of("lite", "main_table", models=["raise"], configurations=["center"])
+    both = lowered_of(
+        "lite", "main_table", "label_ratio", models=["raise"], configurations=["center"]
+    )
+    assert set(names(table)) <= set(names(lowered_of("lite", "label_ratio")))
+    assert len(both.trials) == 7 * 3
+
+
+def test_the_ratio_curve_follows_the_configurations_asked_for():
+    lowered = lowered_of("lite", "label_ratio", trials=1, configurations=["out_in_center"])
+    assert {t.data.configuration for t in lowered.trials} == {"out_in_center"}
+
+
+def test_noise_is_tested_on_the_three_grids_that_have_it():
+    lowered = lowered_of("lite", "uniform_noise", models=["raise"], trials=1)
+    assert [(t.data.configuration, t.data.label_ratio) for t in lowered.trials] == [
+        ("out_in_grid_uni", 0.2),
+        ("grid_2x2_uni", 0.2),
+        ("grid_3x3_uni", 0.2),
+    ]
+    one = lowered_of("lite", "main_table", "uniform_noise", trials=1, configurations=["center"])
+    assert {t.data.configuration for t in one.trials} == {"center"}
+
+
+def test_of_data_without_noisy_grids_only_those_named_are_asked_for():
+    for data in ("published", "overlapping"):
+        lowered = lower(Request(preset="lite", data=data), digest)
+        assert not any(t.data.configuration.endswith("_uni") for t in lowered.trials)
+    named = lowered_of(
+        "lite", "uniform_noise", data="published", configurations=["center", "grid_2x2_uni"]
+    )
+    assert {t.data.configuration for t in named.trials} == {"grid_2x2_uni"}
+
+
+def test_held_out_trains_and_tests_on_the_splits_by_rule():
+    lowered = lowered_of("lite", "held_out", models=["raise", "anp"], trials=1, label_ratio=0.5)
+    assert [(t.model, t.data.configuration, t.data.label_ratio) for t in lowered.trials] == [
+        ("raise", "center", 0.05),
+        ("anp", "center", 0.0),
+        ("raise", "out_in_center", 0.2),
+        ("anp", "out_in_center", 0.0),
+    ]
+    assert {t.data.dataset for t in lowered.trials} == {"raven_held_out"}
+    assert {t.data.train_digest for t in lowered.trials} == {
+        "raven_held_out-center-train",
+        "raven_held_out-out_in_center-train",
+    }
+    assert {spec.dataset for _, spec in lowered.evaluations} == {
+        "raven_held_out",
+        "iraven_held_out",
+    }
+
+
+def test_the_transformers_grid_is_the_papers_with_one_seed_and_no_test():
+    lowered = lowered_of("paper", "transformer_grid", configurations=["center"])
+    points = {
+        (t.config["learning_rate"], t.config["representation_size"], t.config["blocks"])
+        for t in lowered.trials
+    }
+    assert points == {
+        (rate, size, blocks)
+        for rate in (5e-4, 1e-4, 5e-5)
+        for size in (512, 256, 128)
+        for blocks in (2, 4, 6)
+    }
+    assert len(lowered.trials) == 27
+    assert {t.seed for t in lowered.trials} == {0}
+    assert lowered.evaluations == ()
+    with pytest.raises(UserError, match="nothing to do: transformer_grid"):
+        lowered_of("paper", "transformer_grid", models=["raise"])
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_grid_has_the_main_tables_training(preset):
+    table = lowered_of(preset, "main_table", models=["transformer"], trials=1)
+    assert set(names(table)) <= set(names(lowered_of(preset, "transformer_grid")))
 
 
 def test_published_data_are_trained_and_tested_on_published_data():
@@ -112,3 +267,26 @@ def test_what_is_not_known_is_refused_in_one_line(field, value, message):
         Request(**{"preset": "demo", field: value})
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_search_tries_the_presets_own_setting_and_points_around_it():
+    lowered = lowered_of("lite", "search", models=["raise", "anp"], configurations=["center"])
+    table = lowered_of("lite", "main_table", models=["raise", "anp"], configurations=["center"])
+    assert len(lowered.trials) == 2 * 27
+    assert {t.seed for t in lowered.trials} == {0}
+    assert lowered.evaluations == ()
+    assert lowered.prunable == frozenset(names(lowered))
+    own = {t.name for t in table.trials if t.seed == 0}
+    assert own <= set(names(lowered))
+    assert names(lowered) == names(
+        lowered_of("lite", "search", models=["raise", "anp"], configurations=["center"])
+    )
+
+
+def test_what_another_study_trains_is_never_given_up():
+    asked = {"models": ["transformer"], "configurations": ["center"], "trials": 1}
+    table = lowered_of("lite", "main_table", **asked)
+    both = lowered_of("lite", "search", "main_table", **asked)
+    assert table.prunable == frozenset()
+    assert both.prunable == frozenset(names(both)) - set(names(table))
+    assert len(both.prunable) == 26

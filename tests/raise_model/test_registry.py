@@ -37,7 +37,7 @@ class ThirdParty(Solver):
         total = self.layer.weight.sum()
         yield Loss(optimizer="all", total=total, terms={})
 
-    def predict(self, panels, missing, generator):
+    def predict_encoded(self, codes, missing, generator):
         return Prediction()
 
     def score(self, prediction, candidates, space):

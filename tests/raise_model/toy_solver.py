@@ -18,8 +18,6 @@ from raise_model.models.solver import (
     Needs,
     Prediction,
     Solver,
-    Space,
-    UnsupportedProtocol,
 )
 
 
@@ -33,7 +31,7 @@ class ToyConfig:
 class ToySolver(Solver):
     Config: ClassVar[type] = ToyConfig
     revision: ClassVar[int] = 1
-    supports: ClassVar[frozenset[str]] = frozenset({"bottom_right", "latent"})
+    supports: ClassVar[frozenset[str]] = frozenset({"bottom_right", "arbitrary_position", "latent"})
     needs = Needs()
     temperature: torch.Tensor
 
@@ -76,21 +74,12 @@ class ToySolver(Solver):
         rebuilt = (images - panels.flatten(2)).square().mean()
         yield Loss(optimizer="decoder", total=rebuilt, terms={"image": rebuilt.detach()})
 
-    def predict(
-        self, panels: torch.Tensor, missing: torch.Tensor, generator: torch.Generator
-    ) -> Prediction:
-        known = (~missing).to(panels.dtype)[..., None]
-        # A missing panel may hold anything, NaN included: it is replaced, not multiplied.
-        shown = torch.where(missing[:, :, None, None, None], 0, panels)
-        context = (self._encode(shown) * known).sum(1) / known.sum(1)
-        targets = int(missing[0].sum())
-        latents = self.predictor(context)[:, None].expand(-1, targets, -1)
-        return Prediction(latents=latents)
+    def encode(self, panels: torch.Tensor) -> torch.Tensor:
+        return self._encode(panels)
 
-    def score(self, prediction: Prediction, candidates: torch.Tensor, space: Space) -> torch.Tensor:
-        if space != "latent":
-            raise UnsupportedProtocol(f"ToySolver does not score in {space} space")
-        assert prediction.latents is not None
-        batch, number = candidates.shape[:2]
-        codes = self._encode(candidates.flatten(0, 1)).unflatten(0, (batch, number))
-        return -(codes - prediction.latents[:, None]).square().sum((2, 3))
+    def predict_encoded(
+        self, codes: torch.Tensor, missing: torch.Tensor, generator: torch.Generator
+    ) -> Prediction:
+        known = codes[~missing].unflatten(0, (len(codes), -1))
+        latents = self.predictor(known.mean(1))[:, None]
+        return Prediction(latents=latents.expand(-1, int(missing[0].sum()), -1))

@@ -23,6 +23,7 @@ Selection, as in the authors' code: the predicted panel is drawn and encoded aga
 candidate with the nearest code is chosen (``latent``).  Pixel distances are offered too.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -33,7 +34,6 @@ from torch.distributions import Normal, kl_divergence
 
 from raise_model.models.clap.config import ClapConfig
 from raise_model.models.clap.networks import NeuralProcesses
-from raise_model.models.common.agreement import agreement
 from raise_model.models.common.masking import draw_masks
 from raise_model.models.common.panel_networks import Convolutions, PanelDecoder, PanelEncoder
 from raise_model.models.common.precision import full_precision
@@ -46,7 +46,6 @@ from raise_model.models.solver import (
     Prediction,
     Solver,
     Space,
-    UnsupportedProtocol,
 )
 from raise_model.problem import NUM_PANELS, Batch
 
@@ -67,7 +66,18 @@ class Clap(Solver):
 
     Config: ClassVar[type] = ClapConfig
     revision: ClassVar[int] = 1
-    supports: ClassVar[frozenset[str]] = frozenset({"bottom_right", "latent", "pixel"})
+    supports: ClassVar[frozenset[str]] = frozenset(
+        {
+            "bottom_right",
+            "arbitrary_position",
+            "odd_one_out",
+            "latent_traversal",
+            "multi_answer",
+            "latent",
+            "pixel",
+            "decode",
+        }
+    )
     needs = Needs()
 
     def __init__(self, config: ClapConfig, image_size: int) -> None:
@@ -176,44 +186,55 @@ class Clap(Solver):
     def _decode(self, codes: Float[Tensor, "n concepts dims"]) -> Float[Tensor, "n 1 size size"]:
         return full_precision(self.decoder(codes.flatten(1))).sigmoid()
 
-    def predict(
+    @property
+    def num_concepts(self) -> int:
+        return self.config.num_concepts
+
+    def encode(
+        self, panels: Float[Tensor, "batch panels 1 size size"]
+    ) -> Float[Tensor, "batch panels code"]:
+        """The encoder's means."""
+        return self._encode(panels).flatten(2)
+
+    def decode(
+        self, latents: Float[Tensor, "batch panels latent"]
+    ) -> Float[Tensor, "batch panels 1 size size"]:
+        return self._decode(self._concepts(latents.flatten(0, 1))).unflatten(0, latents.shape[:2])
+
+    def _concepts(self, codes: Float[Tensor, "n code"]) -> Float[Tensor, "n concepts dims"]:
+        return codes.unflatten(1, (self.config.num_concepts, self.config.concept_size))
+
+    def predict_encoded(
         self,
-        panels: Float[Tensor, "batch 9 1 size size"],
+        codes: Float[Tensor, "batch 9 code"],
         missing: Bool[Tensor, "batch 9"],
         generator: torch.Generator,
     ) -> Prediction:
         """Known codes, functions and missing codes are all sampled (authors' code).
 
-        ``latents`` are the predicted codes; ``images``, drawn from them, are what is scored.
+        ``latents`` are the predicted codes; panels drawn from them are what is scored.
         """
-        means = self._encode(panels[~missing][:, None])[:, 0]
-        codes = means.new_zeros(*missing.shape, *means.shape[1:])
-        codes[~missing] = means + self.config.sigma_z * _noise(means, generator)
-        prior = self.processes.functions(self.processes.points(codes), missing[None])
+        means = self._concepts(codes[~missing])
+        known = means.new_zeros(*missing.shape, *means.shape[1:])
+        known[~missing] = means + self.config.sigma_z * _noise(means, generator)
+        prior = self.processes.functions(self.processes.points(known), missing[None])
         predicted = self.processes.values(_sample(prior, generator), missing)
         predicted = predicted + self.config.sigma_z * _noise(predicted, generator)
-        shape = (len(panels), -1)
-        return Prediction(
-            latents=predicted.flatten(1).unflatten(0, shape),
-            images=self._decode(predicted).unflatten(0, shape),
-        )
+        return Prediction(latents=predicted.flatten(1).unflatten(0, (len(codes), -1)))
 
-    def score(
+    def score_encoded(
         self,
         prediction: Prediction,
-        candidates: Float[Tensor, "batch candidates targets 1 size size"],
+        candidates: Float[Tensor, "batch candidates targets code"],
         space: Space,
     ) -> Float[Tensor, "batch candidates"]:
-        """Negative squared distance from the predicted panel: of codes (latent) or of pixels."""
-        assert prediction.images is not None
-        if space == "pixel":
-            return agreement(prediction.images, candidates)
-        if space != "latent":
-            raise UnsupportedProtocol(f"Clap scores in latent or pixel space, not in {space!r}")
-        number, targets = candidates.shape[1:3]
-        offered = self._encode(candidates.flatten(1, 2)).unflatten(1, (number, targets))
-        drawn = self._encode(prediction.images)[:, None]
-        return -(offered - drawn).square().flatten(2).sum(2)
+        """Latent: negative squared distance from the code of the predicted panel as drawn."""
+        if space == "latent":
+            assert prediction.latents is not None
+            images = prediction.images
+            drawn = self.encode(self.decode(prediction.latents) if images is None else images)
+            prediction = dataclasses.replace(prediction, latents=drawn)
+        return super().score_encoded(prediction, candidates, space)
 
 
 def _take(

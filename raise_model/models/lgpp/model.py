@@ -36,7 +36,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
-from raise_model.models.common.agreement import agreement
 from raise_model.models.common.gaussian_process import posterior, rbf_kernel
 from raise_model.models.common.grouped_mlp import GroupedMLP
 from raise_model.models.common.masking import draw_masks
@@ -55,8 +54,6 @@ from raise_model.models.solver import (
     Needs,
     Prediction,
     Solver,
-    Space,
-    UnsupportedProtocol,
 )
 from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS, Batch
 
@@ -94,10 +91,12 @@ class Axes(nn.Module):
         )
 
     def infer(
-        self, known: Float[Tensor, "known 1 size size"], missing: Bool[Tensor, "batch 9"]
+        self, features: Float[Tensor, "known features"], missing: Bool[Tensor, "batch 9"]
     ) -> Normal:
-        """Distribution of the latents, shape (2 axes, concepts, batch, 3, axis_latent_size)."""
-        features = self.panels(known)
+        """Distribution of the latents, shape (2 axes, concepts, batch, 3, axis_latent_size).
+
+        :param features: of the known panels (:attr:`panels`), problem-major.
+        """
         places = features.new_zeros(*missing.shape, features.shape[1])
         places[~missing] = features
         shape = (SIDE, self.config.num_concepts, 2 * self.config.axis_latent_size)
@@ -126,7 +125,18 @@ class Lgpp(Solver):
 
     Config: ClassVar[type] = LgppConfig
     revision: ClassVar[int] = 1
-    supports: ClassVar[frozenset[str]] = frozenset({"bottom_right", "latent", "pixel"})
+    supports: ClassVar[frozenset[str]] = frozenset(
+        {
+            "bottom_right",
+            "arbitrary_position",
+            "odd_one_out",
+            "latent_traversal",
+            "multi_answer",
+            "latent",
+            "pixel",
+            "decode",
+        }
+    )
     needs = Needs()
 
     def __init__(self, config: LgppConfig, image_size: int) -> None:
@@ -182,7 +192,7 @@ class Lgpp(Solver):
         config, panels = self.config, batch.panels
         missing = self._draw_missing(generator).to(panels.device).expand(len(batch), -1)
         known = panels[~missing]
-        concepts, axes = self._encode(known), self.axes.infer(known, missing)
+        concepts, axes = self._encode(known), self.axes.infer(self.axes.panels(known), missing)
         codes = _sample(concepts, generator)
         mean, variance = self._complete(codes, _sample(axes, generator), missing, generator)
         # The authors scale by the variance.
@@ -243,37 +253,39 @@ class Lgpp(Solver):
             mean, variance = moments.to(codes.dtype)
             return mean, variance
 
-    def predict(
+    @property
+    def num_concepts(self) -> int:
+        return self.config.num_concepts
+
+    def encode(
+        self, panels: Float[Tensor, "batch panels 1 size size"]
+    ) -> Float[Tensor, "batch panels code"]:
+        """Means, logarithms of standard deviations, and features that axes are inferred from."""
+        flat = panels.flatten(0, 1)
+        concepts, axes = full_precision(self.encoder(flat)), full_precision(self.axes.panels(flat))
+        return torch.cat([concepts, axes], 1).unflatten(0, panels.shape[:2])
+
+    def latents_of(self, codes: Float[Tensor, "*axes code"]) -> Float[Tensor, "*axes concepts"]:
+        return codes[..., : self.config.num_concepts]
+
+    def decode(
+        self, latents: Float[Tensor, "batch panels latent"]
+    ) -> Float[Tensor, "batch panels 1 size size"]:
+        return self._decode(latents.flatten(0, 1)).unflatten(0, latents.shape[:2])
+
+    def predict_encoded(
         self,
-        panels: Float[Tensor, "batch 9 1 size size"],
+        codes: Float[Tensor, "batch 9 code"],
         missing: Bool[Tensor, "batch 9"],
         generator: torch.Generator,
     ) -> Prediction:
         """The process's mean given sampled codes and axes, with the kernel's noise (code)."""
-        known = panels[~missing]
-        codes = _sample(self._encode(known), generator)
-        axes = _sample(self.axes.infer(known, missing), generator)
-        mean, _ = self._complete(codes, axes, missing, generator)
-        shape = (len(panels), -1)
-        return Prediction(
-            latents=mean.unflatten(0, shape), images=self._decode(mean).unflatten(0, shape)
-        )
-
-    def score(
-        self,
-        prediction: Prediction,
-        candidates: Float[Tensor, "batch candidates targets 1 size size"],
-        space: Space,
-    ) -> Float[Tensor, "batch candidates"]:
-        """Negative squared distance: of codes (latent) or of pixels."""
-        assert prediction.latents is not None
-        assert prediction.images is not None
-        if space == "pixel":
-            return agreement(prediction.images, candidates)
-        if space != "latent":
-            raise UnsupportedProtocol(f"Lgpp scores in latent or pixel space, not in {space!r}")
-        codes = self._encode(candidates.flatten(0, 2)).mean.unflatten(0, candidates.shape[:3])
-        return agreement(prediction.latents, codes)
+        concepts = 2 * self.config.num_concepts
+        parameters, features = codes[~missing].tensor_split([concepts], 1)
+        sampled = _sample(gaussian(parameters), generator)
+        axes = _sample(self.axes.infer(features, missing), generator)
+        mean, _ = self._complete(sampled, axes, missing, generator)
+        return Prediction(latents=mean.unflatten(0, (len(codes), -1)))
 
 
 def gaussian(parameters: Float[Tensor, "*axes both"]) -> Normal:

@@ -5,6 +5,7 @@ Where the paper and its authors' code differ, the field's text says which value 
 paper's formulas.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -179,56 +180,6 @@ def reading_text() -> RaiseConfig:
     return replace(paper(), rule_net_target="zero", rule_sample="hard", label_loss="paper")
 
 
-def lite() -> RaiseConfig:
-    """32x32 panels, small networks, all nine positions as targets: an hour of one CPU thread."""
-    return RaiseConfig(
-        num_concepts=8,
-        concept_size=8,
-        num_rules=4,
-        encoder_channels=(32, 64, 128),
-        encoder_kernels=(4, 4, 4),
-        encoder_strides=(2, 2, 2),
-        encoder_paddings=(1, 1, 1),
-        encoder_hidden=256,
-        decoder_hidden=256,
-        decoder_channels=(128, 64, 32),
-        leaky_slope=0.02,
-        rule_net_hidden=128,
-        rule_net_features=64,
-        rule_head_hidden=64,
-        executor_channels=64,
-        rule_net_target="zero",
-        rule_sample="soft",
-        test_rule="argmax",
-        sigma_x=0.1,
-        sigma_z=0.1,
-        beta_prediction=5.0,
-        beta_rule=20.0,
-        beta_label=10.0,
-        reconstruction_weight=4.0,
-        label_loss="mean_log",
-        batches="joint",
-        labelled_steps=1,
-        labelled_batch=12,
-        unlabelled_batch=36,
-        targets_per_problem=9,
-        target_positions="batch",
-        always_bottom_right=False,
-        decoded_panels=9,
-        optimizer="rmsprop",
-        squared_gradient_decay=0.99,
-        learning_rate=1e-3,
-        learning_rate_warmup=0.0,
-        learning_rate_knee=0.7,
-        learning_rate_fall="linear",
-        learning_rate_end=0.05,
-        tau_start=1.0,
-        tau_end=0.1,
-        tau_fraction=0.4,
-        ema_decay=0.0,
-    )
-
-
 def demo() -> RaiseConfig:
     """20x20 panels, patch convolutions: minutes of one CPU thread."""
     return RaiseConfig(
@@ -279,26 +230,68 @@ def demo() -> RaiseConfig:
     )
 
 
-def plus() -> RaiseConfig:
-    """``raise_plus`` where components have one slot: the demo's networks and schedule, for
-    five times as many steps.
+LITE_IMAGE_SIZES: Mapping[str, int] = {
+    "center": 20,
+    "left_right": 32,
+    "up_down": 32,
+    "out_in_center": 48,
+    "out_in_grid": 60,
+    "grid_2x2": 32,
+    "grid_3x3": 48,
+}
+"""Panels of the lite setting, in pixels: shapes of six pixels or more across, and borders of
+slots where those of the encoder's patches are."""
+
+
+def lite(configuration: str) -> RaiseConfig:
+    """Small panels and patch convolutions: up to an hour of one CPU thread.
+
+    Center as in the demo; elsewhere a convolution and two concepts more.  In grids, where much
+    of a panel is not to be predicted (angles; positions under rules on Number), a heavier
+    ``beta_prediction`` keeps that out of the codes.
     """
-    return demo()
-
-
-def plus_grid() -> RaiseConfig:
-    """``raise_plus`` for grids: 32x32 panels, another convolution, eight concepts."""
-    return replace(
+    layout = configuration.removesuffix("_uni")
+    if layout == "center":
+        return demo()
+    size = LITE_IMAGE_SIZES[layout]
+    patch = 5 if size == 60 else 4
+    config = replace(
         demo(),
         num_concepts=8,
         encoder_channels=(32, 64, 128),
-        encoder_kernels=(4, 2, 2),
-        encoder_strides=(4, 2, 2),
+        encoder_kernels=(patch, 2, 2),
+        encoder_strides=(patch, 2, 2),
         encoder_paddings=(0, 0, 0),
         decoder_channels=(128, 64, 32),
-        reconstruction_weight=4.0,
-        labelled_batch=24,
-        unlabelled_batch=8,
+        reconstruction_weight=(64 / size) ** 2,
+    )
+    if layout in ("left_right", "up_down", "out_in_center"):
+        return config
+    config = replace(config, beta_prediction=12.0)
+    if layout == "out_in_grid":
+        return replace(config, targets_per_problem=2)
+    config = replace(config, labelled_batch=24, unlabelled_batch=8)
+    if layout == "grid_3x3":
+        return replace(config, targets_per_problem=2, executor_channels=48)
+    return config
+
+
+def as_published(networks: RaiseConfig) -> RaiseConfig:
+    """Some networks, trained as the authors do, in batches of as many problems as ``networks``
+    has in a step (512 would leave too few steps on a CPU).
+    """
+    kept = (
+        "num_concepts", "concept_size", "encoder_channels", "encoder_kernels", "encoder_strides",
+        "encoder_paddings", "encoder_hidden", "decoder_hidden", "decoder_channels",
+        "rule_net_hidden", "rule_net_features", "rule_head_hidden", "executor_channels",
+        "reconstruction_weight",
+    )  # fmt: skip
+    batch = networks.labelled_batch + networks.unlabelled_batch
+    return replace(
+        paper(),
+        labelled_batch=batch,
+        unlabelled_batch=batch,
+        **{name: getattr(networks, name) for name in kept},
     )
 
 

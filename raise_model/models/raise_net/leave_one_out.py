@@ -23,15 +23,15 @@ from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
-class _Row:
-    """The cells of one map row that the target sees, with the cells that they see."""
+class NearRow:
+    """The cells of one map row that the targets see, with the cells that they see."""
 
     seen: slice
     """Inputs, as cells of the map."""
     cells: slice
     """Outputs, as cells of the map."""
     place: slice
-    """Outputs, as places in the target's neighbourhood."""
+    """Outputs, as places in the targets' neighbourhood."""
 
     def times(self, width: int) -> tuple[slice, slice, slice]:
         """The same three ranges in numbers of a cell-major axis."""
@@ -40,21 +40,26 @@ class _Row:
         return seen, cells, place
 
 
-def _rows(target: int) -> list[_Row]:
-    """The neighbourhood of a cell (the cell and all beside it, corners included) by rows."""
-    row, column = divmod(target, 3)
-    left, right = max(column - 1, 0), min(column + 2, 3)
+def rows_near(targets: Sequence[int]) -> list[NearRow]:
+    """The neighbourhood of some cells (the cells and all beside them, corners included) by rows.
+
+    Of a row it has all cells from the first to the last that a target sees.
+    """
     rows, place = [], 0
-    for r in range(max(row - 1, 0), min(row + 2, 3)):
+    for r in range(3):
+        columns = [target % 3 for target in targets if abs(target // 3 - r) <= 1]
+        if not columns:
+            continue
+        left, right = max(min(columns) - 1, 0), min(max(columns) + 2, 3)
         seen = slice(3 * max(r - 1, 0), 3 * min(r + 2, 3))
         cells, places = slice(3 * r + left, 3 * r + right), slice(place, place + right - left)
-        rows.append(_Row(seen, cells, places))
+        rows.append(NearRow(seen, cells, places))
         place = places.stop
     return rows
 
 
 def _near(target: int) -> list[int]:
-    return [cell for row in _rows(target) for cell in range(row.cells.start, row.cells.stop)]
+    return [cell for row in rows_near([target]) for cell in range(row.cells.start, row.cells.stop)]
 
 
 class LeaveOneOut(torch.autograd.Function):
@@ -79,7 +84,7 @@ class LeaveOneOut(torch.autograd.Function):
             by_rule = first.view(n, rules, -1).transpose(0, 1)
             near = _near(target)
             second = maps.new_empty(rules, n, len(near) * width)
-            for row in _rows(target):
+            for row in rows_near([target]):
                 seen, cells, place = row.times(width)
                 torch.bmm(by_rule[:, :, seen], w2[:, seen, cells], out=second[:, :, place])
             second.add_(b2.repeat(1, len(near))[:, None]).relu_()
@@ -117,7 +122,7 @@ class LeaveOneOut(torch.autograd.Function):
             by_rule = first.view(n, rules, -1).transpose(0, 1)
             g_first = torch.zeros_like(first)
             g_by_rule = g_first.view(n, rules, -1).transpose(0, 1)
-            for row in _rows(target):
+            for row in rows_near([target]):
                 seen, cells, place = row.times(width)
                 g_row = g_second[:, :, place]
                 g_w2[:, seen, cells] += torch.bmm(by_rule[:, :, seen].transpose(1, 2), g_row)

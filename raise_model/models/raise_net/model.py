@@ -25,12 +25,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from raise_model.models.common.agreement import agreement
 from raise_model.models.common.panel_networks import Convolutions, PanelDecoder, PanelEncoder
 from raise_model.models.common.precision import full_precision
 from raise_model.models.common.weight_average import WeightAverage
 from raise_model.models.raise_net import loss
 from raise_model.models.raise_net.config import RaiseConfig
+from raise_model.models.raise_net.prediction import distinct_pairs, execute, prior_logits
 from raise_model.models.raise_net.rules import RuleExecutors, RuleNet
 from raise_model.models.solver import (
     Batches,
@@ -38,8 +38,6 @@ from raise_model.models.solver import (
     Needs,
     Prediction,
     Solver,
-    Space,
-    UnsupportedProtocol,
 )
 from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS, Batch, concatenate
 
@@ -71,7 +69,20 @@ class Raise(Solver):
 
     Config: ClassVar[type] = RaiseConfig
     revision: ClassVar[int] = 1
-    supports: ClassVar[frozenset[str]] = frozenset({"bottom_right", "latent", "pixel"})
+    supports: ClassVar[frozenset[str]] = frozenset(
+        {
+            "bottom_right",
+            "arbitrary_position",
+            "odd_one_out",
+            "rule_accuracy",
+            "concept_alignment",
+            "latent_traversal",
+            "multi_answer",
+            "latent",
+            "pixel",
+            "decode",
+        }
+    )
     needs = Needs(labels=True)
     tau: Tensor
     """Temperature of the Gumbel softmax; a buffer, so that a checkpoint is evaluated at its own."""
@@ -83,6 +94,7 @@ class Raise(Solver):
         averaged = config.ema_decay > 0
         self.average = WeightAverage(self.networks, config.ema_decay) if averaged else None
         self.register_buffer("tau", torch.tensor(config.tau_start))
+        self._step = 0
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         config, parameters = self.config, list(self.parameters())
@@ -102,6 +114,7 @@ class Raise(Solver):
 
     def set_step(self, step: int, steps: int) -> dict[str, float]:
         config, done = self.config, step / steps
+        self._step = step
         fallen = min(1.0, done / config.tau_fraction)
         self.tau.fill_(config.tau_start + (config.tau_end - config.tau_start) * fallen)
         warm = min(1.0, (step + 1) / max(1.0, config.learning_rate_warmup * steps))
@@ -183,12 +196,18 @@ class Raise(Solver):
         return Loss(optimizer="all", total=total, terms=detached, problems=batch.index)
 
     def _draw_positions(self, batch: int, generator: torch.Generator) -> Int[Tensor, "rows 9"]:
-        """Uniform orders of the nine positions, one for each problem or one for all (CPU)."""
+        """Uniform orders of the nine positions, one for each problem or one for all (CPU).
+
+        The host draws them, also for a GPU: it has to know them, and must not wait for it.
+        """
+        if generator.device.type != "cpu":
+            seed = (generator.initial_seed() * 1_000_003 + self._step) % 2**63
+            generator = torch.Generator().manual_seed(seed)
         rows = batch if self.config.target_positions == "problem" else 1
-        keys = torch.rand(rows, NUM_PANELS, generator=generator, device=generator.device)
+        keys = torch.rand(rows, NUM_PANELS, generator=generator)
         if self.config.always_bottom_right:
             keys[:, BOTTOM_RIGHT] = -1
-        return keys.argsort(1).cpu()
+        return keys.argsort(1)
 
     def _encode(
         self, networks: Networks, panels: Float[Tensor, "batch panels 1 size size"]
@@ -232,52 +251,80 @@ class Raise(Solver):
         prior = self.networks.rule_net.masked(maps, missing)
         return prior, self.networks.executors.masked(maps, missing)[:, rows, target]
 
-    def predict(
+    @property
+    def num_concepts(self) -> int:
+        return self.config.num_concepts
+
+    def encode(
+        self, panels: Float[Tensor, "batch panels 1 size size"]
+    ) -> Float[Tensor, "batch panels code"]:
+        """The encoder's means."""
+        return self._encode(self._predictor(), panels).flatten(2)
+
+    def decode(
+        self, latents: Float[Tensor, "batch panels latent"]
+    ) -> Float[Tensor, "batch panels 1 size size"]:
+        return self._decode(self._predictor(), latents)
+
+    def predict_encoded(
         self,
-        panels: Float[Tensor, "batch 9 1 size size"],
+        codes: Float[Tensor, "batch 9 code"],
         missing: Bool[Tensor, "batch 9"],
         generator: torch.Generator,
     ) -> Prediction:
-        """Context codes are the encoder's means; the decoder draws the predicted codes."""
-        config, networks = self.config, self._predictor()
-        batch, concepts = len(panels), config.num_concepts
-        known = self._encode(networks, panels[~missing][:, None])[:, 0]
-        codes = known.new_zeros(batch, NUM_PANELS, concepts, config.concept_size)
-        codes[~missing] = known
-        maps, hidden = _maps(codes), missing.repeat_interleave(concepts, 0)
-        prior = full_precision(networks.rule_net.masked(maps, hidden)).log_softmax(-1)
-        predicted = full_precision(networks.executors.masked(maps, hidden))
-        with torch.autocast(panels.device.type, enabled=False):
-            if config.test_rule == "argmax":
-                weights = F.one_hot(prior.argmax(-1), config.num_rules).to(prior)
-            else:
-                weights = loss.gumbel_softmax(prior, self.tau, generator)
-            chosen = torch.einsum("nk,knpd->npd", weights, predicted)
-        cells = chosen.unflatten(0, (batch, concepts)).transpose(1, 2)
-        latents = cells[missing].view(batch, -1, concepts * config.concept_size)
-        return Prediction(
-            latents=latents,
-            images=self._decode(networks, latents),
-            rules=prior.exp().unflatten(0, (batch, concepts)),
-        )
+        """What the rules make of the context's means."""
+        (prediction,) = self.predict_masks(codes, missing[None], generator)
+        return prediction
 
-    def score(
+    def predict_masks(
         self,
-        prediction: Prediction,
-        candidates: Float[Tensor, "batch candidates targets 1 size size"],
-        space: Space,
-    ) -> Float[Tensor, "batch candidates"]:
-        """Negative squared distance: of codes (latent) or of pixels."""
-        assert prediction.latents is not None
-        assert prediction.images is not None
-        if space == "pixel":
-            return agreement(prediction.images, candidates)
-        if space != "latent":
-            raise UnsupportedProtocol(f"Raise scores in latent or pixel space, not in {space!r}")
-        batch, number, targets = candidates.shape[:3]
-        codes = self._encode(self._predictor(), candidates.flatten(1, 2))
-        codes = codes.view(batch, number, targets, -1)
-        return agreement(prediction.latents, codes)
+        codes: Float[Tensor, "batch 9 code"],
+        missing: Bool[Tensor, "masks batch 9"],
+        generator: torch.Generator,
+    ) -> list[Prediction]:
+        config, networks = self.config, self._predictor()
+        codes = codes.unflatten(2, (config.num_concepts, config.concept_size))
+        pairs = distinct_pairs(missing)
+        prior = full_precision(prior_logits(networks.rule_net, codes, pairs)).log_softmax(-1)
+        weights = [self._rule_weights(prior[asked], generator) for asked in pairs.asked]
+        needed = torch.zeros_like(prior, dtype=torch.bool)
+        for asked, weight in zip(pairs.asked, weights, strict=True):
+            needed[asked] |= weight != 0
+        predicted = execute(networks.executors, codes, pairs, needed)
+        predictions = []
+        numbers = missing[:, 0].sum(1).tolist()
+        for asked, weight, number in zip(pairs.asked, weights, numbers, strict=True):
+            with torch.autocast(codes.device.type, enabled=False):
+                cells = torch.einsum("bck,btckd->btcd", weight, predicted[asked, :number])
+            rules = prior[asked].exp()
+            predictions.append(Prediction(latents=cells.flatten(2), rules=rules))
+        return predictions
+
+    def _rule_weights(
+        self, prior: Float[Tensor, "batch concepts rules"], generator: torch.Generator
+    ) -> Float[Tensor, "batch concepts rules"]:
+        if self.config.test_rule == "argmax":
+            return F.one_hot(prior.argmax(-1), self.config.num_rules).to(prior)
+        return loss.gumbel_softmax(prior, self.tau, generator)
+
+    def rule_posterior(
+        self, codes: Float[Tensor, "batch 9 code"]
+    ) -> Float[Tensor, "batch concepts rules"]:
+        """q(r | z_S, z_T) at the bottom-right panel, given the encoder's means (appendix A.1)."""
+        config, networks = self.config, self._predictor()
+        concepts = codes.unflatten(2, (config.num_concepts, config.concept_size))
+        maps, shape = _maps(concepts), (len(codes), config.num_concepts)
+        hidden = torch.zeros(maps.shape[:2], dtype=torch.bool, device=codes.device)
+        hidden[:, BOTTOM_RIGHT] = True
+        prior = full_precision(networks.rule_net.masked(maps, hidden)).log_softmax(-1)
+        predicted = full_precision(networks.executors.masked(maps, hidden))[:, :, BOTTOM_RIGHT]
+        posterior = loss.posterior_logits(
+            prior.unflatten(0, shape)[None],
+            concepts[None, :, BOTTOM_RIGHT],
+            predicted.transpose(0, 1).unflatten(0, shape)[None],
+            config.sigma_z,
+        )
+        return posterior[0].exp()
 
     def _predictor(self) -> Networks:
         """The networks to predict with: in evaluation mode the averaged ones, where kept."""

@@ -129,6 +129,7 @@ class RuleNet(nn.Module):
             config.rule_net_hidden,
             config.rule_net_features,
         )
+        self.features = features
         self.row = _mlp(3 * size, hidden, hidden, features)
         self.column = _mlp(3 * size, hidden, hidden, features)
         head = config.rule_head_hidden

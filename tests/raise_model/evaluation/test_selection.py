@@ -65,8 +65,8 @@ class MeanPanel(Solver):
     def training_steps(self, batches, generator):
         return iter(())
 
-    def predict(self, panels, missing, generator):
-        visible = panels[~missing].view(len(panels), -1, *panels.shape[2:])
+    def predict_encoded(self, codes, missing, generator):
+        visible = codes[~missing].view(len(codes), -1, 1, SIZE, SIZE)
         return Prediction(images=visible.mean(1, keepdim=True))
 
     def score(self, prediction, candidates, space):
@@ -82,8 +82,8 @@ class Indifferent(MeanPanel):
 class Guessing(MeanPanel):
     """Scores at random, from the generator that predictions are made with."""
 
-    def predict(self, panels, missing, generator):
-        return Prediction(images=torch.rand(len(panels), 8, generator=generator))
+    def predict_encoded(self, codes, missing, generator):
+        return Prediction(images=torch.rand(len(codes), 8, generator=generator))
 
     def score(self, prediction, candidates, space):
         return prediction.images

@@ -193,6 +193,67 @@ def test_any_positions_may_be_missing_and_problems_do_not_mix(new, batch, batche
         assert not torch.equal(value[1:], again[name][1:]), f"{name} ignores the context"
 
 
+@pytest.mark.parametrize("rows", [[[0], [4], [8]], [[0, 1], [2, 7], [5, 8]]])
+def test_codes_of_missing_panels_are_never_read(new, batch, batches, rows):
+    solver = trained(new, batches).eval()
+    panels, missing = panels_of(batch, 3), missing_of(rows)
+    with torch.no_grad():
+        codes = solver.encode(panels)
+        codes[missing] = float("nan")
+        given = solver.predict_encoded(codes, missing, torch.Generator().manual_seed(0))
+        wanted = tensors(solver.predict(panels, missing, torch.Generator().manual_seed(0)))
+    found = tensors(given)
+    assert found
+    for name, value in found.items():
+        torch.testing.assert_close(value, wanted[name], msg=name)
+
+
+def test_codes_do_not_depend_on_the_panels_beside(new, batch, batches):
+    solver, panels = trained(new, batches).eval(), panels_of(batch, 4)
+    with torch.no_grad():
+        together, alone = solver.encode(panels), solver.encode(panels[2:3, 5:6])
+    assert together.shape[:2] == (4, 9)
+    torch.testing.assert_close(together[2:3, 5:6], alone)
+
+
+def test_masks_together_predict_as_one_after_another(new, batch, batches):
+    """Masks that repeat, that differ between problems, and that hide one to three panels."""
+    solver, panels = trained(new, batches).eval(), panels_of(batch, 3)
+    solver.set_step(0, 1)
+    rows = [
+        [[4]] * 3, [[0], [4], [8]], [[4], [4], [5]], [[0, 1], [0, 8], [5, 8]],
+        [[3, 4], [0, 1], [5, 8]], [[0, 1, 2], [0, 4, 8], [1, 4, 7]],
+    ]  # fmt: skip
+    missing = torch.stack([missing_of(each) for each in rows])
+    one, other = (torch.Generator().manual_seed(0) for _ in range(2))
+    with torch.no_grad():
+        codes = solver.encode(panels)
+        together = solver.predict_masks(codes, missing, one)
+        for mask, prediction in zip(missing, together, strict=True):
+            wanted = tensors(solver.predict_encoded(codes, mask, other))
+            found = tensors(prediction)
+            assert found.keys() == wanted.keys()
+            for name, value in found.items():
+                torch.testing.assert_close(value, wanted[name], msg=name)
+
+
+def test_solvers_that_decode_draw_what_they_predict(new, batch, batches):
+    solver, panels = trained(new, batches).eval(), panels_of(batch, 3)
+    prediction = predict(solver, panels, missing_of([[1, 8]] * 3))
+    if "decode" not in solver.supports:
+        with pytest.raises(UnsupportedProtocol, match="draws no panels"):
+            solver.decode(torch.zeros(3, 2, 4))
+        return
+    with torch.no_grad():
+        images = solver.decode(prediction.latents)
+    assert images.shape == (3, 2, 1, SIZE, SIZE)
+    torch.testing.assert_close(images, prediction.images)
+    if solver.num_concepts is not None:
+        assert prediction.latents.shape[2] % solver.num_concepts == 0
+        latents = solver.latents_of(solver.encode(panels))
+        assert latents.shape == (3, 9, prediction.latents.shape[2])
+
+
 def test_state_round_trip_predicts_the_same_bits(new, batch, batches):
     solver = trained(new, batches)
     buffer = io.BytesIO()
@@ -218,6 +279,12 @@ def test_scores_rank_each_problems_own_candidates(new, batch, batches):
             turned = solver.score(prediction, candidates.flip(1), space)
         assert scores.shape == (3, 5)
         torch.testing.assert_close(scores.flip(1), turned)
+        if space == "pixel" and "latent" in solver.supports:
+            continue
+        with torch.no_grad():
+            codes = solver.encode(candidates.flatten(1, 2)).unflatten(1, (5, 1))
+            of_codes = solver.score_encoded(prediction, codes, space)
+        torch.testing.assert_close(of_codes, scores)
 
 
 def test_unsupported_spaces_are_refused(new, batch):

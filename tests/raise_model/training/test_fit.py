@@ -210,7 +210,7 @@ def test_losses_looked_at_together_are_refused_too():
     check = FiniteCheck(at_once=False)
     for step, loss in enumerate(losses, 4):
         check.add(step, loss)
-    with pytest.raises(NonFiniteLoss, match="step 6: .* is inf"):
+    with pytest.raises(NonFiniteLoss, match=r"step 6: .* is inf"):
         check.flush()
     check.flush()  # nothing is left
 

@@ -88,6 +88,34 @@ def test_finished_training_has_everything_and_is_not_repeated(store, spec, run, 
     assert run(), "a finished training is only looked at"
 
 
+@pytest.mark.parametrize(
+    ("protocol", "options", "keys"),
+    [
+        (
+            "arbitrary_position",
+            {"space": "latent", "masks": "problem", "duplicates": "keep"},
+            {"settings"},
+        ),
+        ("odd_one_out", {"odd": "any"}, {"panel_accuracy", "repair"}),
+        ("rule_accuracy", {}, {"prior", "posterior"}),
+        ("concept_alignment", {}, {"matrix", "disentanglement"}),
+        ("latent_traversal", {}, {"changed", "png"}),
+        ("multi_answer", {"targets": 2, "samples": 2, "noise": 0.1}, {"share_valid"}),
+    ],
+)
+def test_every_protocol_runs_on_a_stored_training(store, spec, run, data, protocol, options, keys):
+    run()
+    asked = dataclasses.replace(
+        evaluation_spec(data), protocol=protocol, options=options,
+        revision=PROTOCOLS[protocol].revision,
+    )  # fmt: skip
+    folder = store.trial(spec)
+    result = evaluate(store, folder, asked, device="cpu", cache=data[0] / "cache")
+    assert keys | {"best_step", "provenance", "seen"} <= result.keys()
+    folder.evaluation(asked).create_result(asked, result)
+    assert folder.evaluation(asked).result() == result, "it can be stored as JSON"
+
+
 def test_training_paused_at_every_validation_ends_with_the_same_bits(
     store, spec, run, data, tmp_path
 ):

@@ -1,0 +1,82 @@
+"""Studies that train: the paper's tables, and the curve over label ratios."""
+
+from collections.abc import Mapping, Sequence
+
+from flows.lowering import Digest, Lowered, reads_labels, selected, tests_of, trainings
+from flows.presets import DATASETS, Configuration
+from flows.request import Request
+from raise_model.data.held_out import held_out_name
+
+RATIOS: Sequence[float] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Shares of labelled training problems on the curve."""
+RATIO_CONFIGURATIONS: Sequence[Configuration] = ("center",)
+"""Where the curve is drawn unless a request says otherwise."""
+NOISY: Sequence[Configuration] = ("out_in_grid_uni", "grid_2x2_uni", "grid_3x3_uni")
+"""Grids with noise on attributes (paper, appendix E)."""
+HELD_OUT_RATIOS: Mapping[Configuration, float] = {"center": 0.05, "out_in_center": 0.2}
+"""Labelled share of the training problems that are left (paper, section 4.5)."""
+
+
+def main_table(request: Request, digest: Digest) -> Lowered:
+    """Bottom-right selection of every model (table 1 of the paper)."""
+    return selected(request, digest, trainings(request, digest))
+
+
+def no_labels(request: Request, digest: Digest) -> Lowered:
+    """The models that read labels, trained without any (paper, table of baselines)."""
+    return selected(
+        request,
+        digest,
+        trainings(request, digest, models=_label_readers(request), label_ratio=0.0),
+    )
+
+
+def label_ratio(request: Request, digest: Digest) -> Lowered:
+    """The models that read labels, at every ratio; steps and problems seen are the same at all.
+
+    On Center, or on the configurations that were asked for.
+    """
+    trials = [
+        trial
+        for ratio in RATIOS
+        for trial in trainings(
+            request,
+            digest,
+            models=_label_readers(request),
+            configurations=request.configurations or RATIO_CONFIGURATIONS,
+            label_ratio=ratio,
+            equal_exposure=True,
+        )
+    ]
+    return selected(request, digest, trials)
+
+
+def uniform_noise(request: Request, digest: Digest) -> Lowered:
+    """The main table on the three grids with noise (paper, appendix E).
+
+    Only the generator makes them; of other data those that were asked for by name.
+    """
+    exist = NOISY if request.data in ("generated", "paired") else request.configurations
+    configurations = [name for name in request.configurations_of(NOISY) if name in exist]
+    return selected(request, digest, trainings(request, digest, configurations=configurations))
+
+
+def held_out(request: Request, digest: Digest) -> Lowered:
+    """Training and test problems differ in their pairs of attribute and rule (section 4.5)."""
+    trials = [
+        trial
+        for configuration in request.configurations_of(tuple(HELD_OUT_RATIOS))
+        for trial in trainings(
+            request,
+            digest,
+            configurations=[configuration],
+            dataset=held_out_name(DATASETS[request.data][0]),
+            label_ratio=HELD_OUT_RATIOS[configuration],  # type: ignore[index]
+        )
+    ]
+    datasets = [held_out_name(name) for name in tests_of(request)]
+    return selected(request, digest, trials, datasets=datasets)
+
+
+def _label_readers(request: Request) -> Sequence[str]:
+    return [model for model in request.scale.models if reads_labels(model)]

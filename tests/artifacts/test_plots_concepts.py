@@ -1,0 +1,66 @@
+"""Pictures of concepts show what they are given, framed where it is due."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+from artifacts.plots_concepts import FRAME, draw_answers, draw_odd_one_out, draw_traversal
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+def frames(axes):
+    found = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert all(to_hex(patch.get_edgecolor()) == FRAME for patch in found)
+    return [(*patch.get_xy(), patch.get_width()) for patch in found]
+
+
+def panels(*shape):
+    return np.random.default_rng(0).random((*shape, 6, 6))
+
+
+def test_traversal_has_a_row_a_concept_and_the_matrix_beside_it(tmp_path):
+    images, matrix = panels(5, 12), np.random.default_rng(1).random((3, 5))
+    figure = draw_traversal(images, matrix, ["type0", "size0", "color0"], [4, None, 1])
+    grid, beside = figure.axes
+    shown = grid.images[0].get_array()
+    assert np.array_equal(shown[6:12, 18:24], images[1, 3])
+    assert [label.get_text() for label in grid.get_yticklabels()][4] == "concept 5"
+    assert np.array_equal(beside.images[0].get_array(), matrix.T)
+    assert frames(beside) == [(0, 4, 1), (2, 1, 1)]
+    for kind in ("png", "svg"):
+        figure.savefig(tmp_path / f"traversal.{kind}")
+        assert (tmp_path / f"traversal.{kind}").stat().st_size > 1000
+
+
+def test_odd_one_out_frames_the_odd_panel_in_both_parts(tmp_path):
+    shown, errors = panels(9), np.random.default_rng(1).random((9, 4))
+    figure = draw_odd_one_out(shown, errors, 5, ["size0", None, "color0", None])
+    matrix, error_map = figure.axes[:2]
+    assert np.array_equal(matrix.images[0].get_array()[6:12, 12:18], shown[5])
+    assert frames(matrix) == [(2, 1, 1)]
+    assert np.array_equal(error_map.images[0].get_array(), errors)
+    assert frames(error_map) == [(0, 5, 4)]
+    labels = [label.get_text() for label in error_map.get_xticklabels()]
+    assert labels == ["1 size0", "2", "3 color0", "4"]
+    figure.savefig(tmp_path / "odd.png")
+
+
+def test_answers_are_framed_where_panels_were_missing(tmp_path):
+    missing = np.zeros((5, 9), dtype=bool)
+    missing[:, 8] = True
+    missing[3, 1] = True
+    shown = panels(5, 9)
+    figure = draw_answers(shown, missing, titles=list("abcde"))
+    used = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in used] == list("abcde")
+    assert frames(used[0]) == [(2, 2, 1)]
+    assert frames(used[3]) == [(1, 0, 1), (2, 2, 1)]
+    assert np.array_equal(used[4].images[0].get_array()[12:, 12:], shown[4, 8])
+    figure.savefig(tmp_path / "answers.svg")
