@@ -18,6 +18,7 @@ Study = Literal[
     "latent_concepts",
     "multi_answer",
     "label_ratio",
+    "ablation",
     "transformer_grid",
     "search",
 ]

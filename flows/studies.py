@@ -18,7 +18,14 @@ from flows.study_evaluations import (
     odd_one_out,
 )
 from flows.study_settings import search, transformer_grid
-from flows.study_trainings import held_out, label_ratio, main_table, no_labels, uniform_noise
+from flows.study_trainings import (
+    ablation,
+    held_out,
+    label_ratio,
+    main_table,
+    no_labels,
+    uniform_noise,
+)
 from raise_model.errors import UserError
 
 __all__ = ["Digest", "Lowered", "Request", "Split", "lower", "needed_splits", "split_problems"]
@@ -34,6 +41,7 @@ _STUDIES: Mapping[presets.Study, lowering.Study] = {
     "latent_concepts": latent_concepts,
     "multi_answer": multi_answer,
     "label_ratio": label_ratio,
+    "ablation": ablation,
     "transformer_grid": transformer_grid,
     "search": search,
 }

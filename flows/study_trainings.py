@@ -6,6 +6,8 @@ from flows.lowering import Digest, Lowered, reads_labels, selected, tests_of, tr
 from flows.presets import DATASETS, Configuration
 from flows.request import Request
 from raise_model.data.held_out import held_out_name
+from raise_model.errors import UserError
+from raise_model.presets import as_published
 
 RATIOS: Sequence[float] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Shares of labelled training problems on the curve."""
@@ -13,6 +15,8 @@ RATIO_CONFIGURATIONS: Sequence[Configuration] = ("center",)
 """Where the curve is drawn unless a request says otherwise."""
 NOISY: Sequence[Configuration] = ("out_in_grid_uni", "grid_2x2_uni", "grid_3x3_uni")
 """Grids with noise on attributes (paper, appendix E)."""
+ABLATION_CONFIGURATIONS: Sequence[Configuration] = ("center", "left_right", "grid_2x2")
+"""Where trainings are compared unless a request says otherwise."""
 HELD_OUT_RATIOS: Mapping[Configuration, float] = {"center": 0.05, "out_in_center": 0.2}
 """Labelled share of the training problems that are left (paper, section 4.5)."""
 
@@ -76,6 +80,27 @@ def held_out(request: Request, digest: Digest) -> Lowered:
     ]
     datasets = [held_out_name(name) for name in tests_of(request)]
     return selected(request, digest, trials, datasets=datasets)
+
+
+def ablation(request: Request, digest: Digest) -> Lowered:
+    """RAISE trained as the authors do, in the same time on the same networks; with their label
+    map; and ``raise_plus``.  On three configurations, or those that were asked for.
+    """
+    if request.preset != "lite":
+        raise UserError(
+            "study ablation compares trainings of preset lite, not of "
+            f"{request.preset}: ask for preset=lite"
+        )
+    plain, plus = (
+        trainings(
+            request,
+            digest,
+            models=[model],
+            configurations=request.configurations or ABLATION_CONFIGURATIONS,
+        )
+        for model in ("raise", "raise_plus")
+    )
+    return selected(request, digest, [*map(as_published, plain), *plain, *plus])
 
 
 def _label_readers(request: Request) -> Sequence[str]:

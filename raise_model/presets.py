@@ -285,3 +285,20 @@ def trial_spec(
         validate_every=setting.validate_every,
         validation_problems=setting.validation_problems,
     )
+
+
+_STEPS_AS_PUBLISHED = 1.8
+"""A step that predicts and draws one panel of a problem costs a CPU so many times less than
+one of the lite setting (median 1.76 to 1.82 in benchmarks/README.md)."""
+
+
+def as_published(lite: TrialSpec) -> TrialSpec:
+    """A lite training of RAISE, trained as the authors do, in as much time."""
+    networks = registry.config_from_json(lite.model, lite.config)
+    return replace(
+        lite,
+        model="raise",
+        config=config_to_json(raise_config.as_published(networks)),
+        steps=round(_STEPS_AS_PUBLISHED * lite.steps),
+        validate_every=round(_STEPS_AS_PUBLISHED * lite.validate_every),
+    )

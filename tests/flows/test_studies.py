@@ -39,8 +39,11 @@ def lowered_of(preset, *studies, **options):
     return lower(Request(preset=preset, studies=studies, **options), digest)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("study", STUDIES)
+def studies_of(preset):
+    return [study for study in STUDIES if study != "ablation" or preset == "lite"]
+
+
+@pytest.mark.parametrize(("preset", "study"), [(p, s) for p in PRESETS for s in studies_of(p)])
 def test_every_study_lowers_under_every_preset(preset, study):
     lowered = lowered_of(preset, study, trials=1)
     assert lowered.trials
@@ -52,8 +55,8 @@ def test_every_study_lowers_under_every_preset(preset, study):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_nothing_is_there_twice(preset):
-    everything = lowered_of(preset, *STUDIES, trials=2)
-    parts = [lowered_of(preset, study, trials=2) for study in STUDIES]
+    everything = lowered_of(preset, *studies_of(preset), trials=2)
+    parts = [lowered_of(preset, study, trials=2) for study in studies_of(preset)]
     assert len(set(names(everything))) == len(everything.trials)
     assert set(names(everything)) == {name for part in parts for name in names(part)}
     pairs = [(name, spec.name) for name, spec in everything.evaluations]
@@ -160,6 +163,21 @@ def test_the_ratio_curve_shares_the_main_tables_trainings_where_batches_are_join
 def test_the_ratio_curve_follows_the_configurations_asked_for():
     lowered = lowered_of("lite", "label_ratio", trials=1, configurations=["out_in_center"])
     assert {t.data.configuration for t in lowered.trials} == {"out_in_center"}
+
+
+def test_the_ablation_compares_three_trainings_of_one_network():
+    lowered = lowered_of("lite", "ablation", trials=2)
+    assert len(lowered.trials) == 3 * 3 * 2
+    of_grid = [t for t in lowered.trials if t.data.configuration == "grid_2x2" and t.seed == 0]
+    assert [(t.model, t.data.label_map, t.config["optimizer"]) for t in of_grid] == [
+        ("raise", "official", "rmsprop"),
+        ("raise", "official", "adamw"),
+        ("raise_plus", "separate", "adamw"),
+    ]
+    assert len(lowered.evaluations) == 2 * len(lowered.trials)
+    assert {t.data.configuration for t in lowered.trials} == {"center", "left_right", "grid_2x2"}
+    with pytest.raises(UserError, match="study ablation .* not of demo: ask for preset=lite"):
+        lowered_of("demo", "ablation")
 
 
 def test_noise_is_tested_on_the_three_grids_that_have_it():

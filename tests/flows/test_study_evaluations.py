@@ -96,6 +96,7 @@ def test_concepts_are_aligned_over_the_training_problems():
     assert found == [
         ("raise", "rule_accuracy", "raven", "test"),
         ("raise", "concept_alignment", "raven", "train"),
+        ("raise", "latent_traversal", "raven", "test"),
     ]
 
 

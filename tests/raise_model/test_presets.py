@@ -79,6 +79,14 @@ def test_lite_as_published_changes_the_training_alone():
     assert published.optimizer == "rmsprop"
 
 
+def test_trained_as_published_is_raise_for_more_and_cheaper_steps():
+    lite = spec("raise_plus", "lite", "grid_2x2")
+    made = presets.as_published(lite)
+    assert (made.model, made.steps, made.validate_every) == ("raise", 27_000, 900)
+    assert (made.data, made.seed) == (lite.data, lite.seed)
+    assert made.config["optimizer"] == "rmsprop"
+
+
 @pytest.mark.parametrize(
     ("model", "preset", "message"),
     [
