@@ -15,7 +15,7 @@ from typing import Any
 
 from raise_model.errors import UserError
 from raise_model.models import registry
-from raise_model.presets import PRESETS, trial_spec
+from raise_model.presets import PRESETS, as_published, trial_spec
 from raise_model.specs import EvaluationSpec
 from raise_model.store import Held, Store
 
@@ -84,6 +84,8 @@ def _train(arguments: argparse.Namespace) -> dict[str, Any]:
         seed=arguments.seed,
         label_ratio=arguments.label_ratio,
     )
+    if arguments.as_published:
+        spec = as_published(spec)
     changes = {"precision": arguments.precision, "steps": arguments.steps}
     spec = dataclasses.replace(spec, **{k: v for k, v in changes.items() if v is not None})
     _say(f"{spec.name}: {spec.steps} steps, log at {store.path(f'trials/{spec.name}/log.txt')}")
@@ -110,23 +112,31 @@ def _evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"no trial {arguments.trial} in {store.root}")
     configuration = trial.spec().data.configuration
     dataset = arguments.dataset
+    protocol = PROTOCOLS.get(arguments.protocol)
+    if protocol is None:
+        raise UserError(
+            f"unknown protocol {arguments.protocol!r}; known protocols: {', '.join(PROTOCOLS)}"
+        )
+    options = {"space": arguments.space} if "space" in protocol.options else {}
     spec = EvaluationSpec(
-        protocol="bottom_right",
-        options={"space": arguments.space},
+        protocol=arguments.protocol,
+        options=options | dict(arguments.option),
         dataset=dataset,
         configuration=configuration,
         split=arguments.split,
         digest=open_manifest(store, dataset, configuration, arguments.split).digest,
         rounds=arguments.rounds,
         seed=0,
-        revision=PROTOCOLS["bottom_right"].revision,
+        revision=protocol.revision,
     )
     folder = trial.evaluation(spec)
     if not folder.is_done:
         result = evaluate(store, trial, spec, device=arguments.device, cache=arguments.cache)
         folder.create_result(spec, result)
     result = folder.result()
-    return {"trial": trial.name, "evaluation": spec.name, "accuracy": result["accuracy"]}
+    # What is long: answers problem by problem, and pictures.
+    short = {name: value for name, value in result.items() if name not in ("correct", "png")}
+    return {"trial": trial.name, "evaluation": spec.name, **short}
 
 
 def _export(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -140,6 +150,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"it must be a whole number from 1 on, not {text}")
     return int(text)
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"it must be NAME=VALUE, not {text}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -169,6 +189,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--configuration", required=True)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--label-ratio", type=float, default=None, help="default: the paper's")
+    command.add_argument(
+        "--as-published",
+        action="store_true",
+        help="RAISE's lite networks, trained as the authors do, in as much time",
+    )
     command.add_argument("--precision", choices=("fp32", "bf16"), help="default: the preset's")
     command.add_argument("--steps", type=int, help="default: the preset's; schedules stretch")
     command.add_argument("--device", **device)
@@ -179,8 +204,13 @@ def _parser() -> argparse.ArgumentParser:
     command = add("evaluate", _evaluate, "evaluate a finished trial")
     command.add_argument("trial", help="name of the trial's folder in the store")
     command.add_argument("--dataset", default="raven")
-    command.add_argument("--split", default="test", choices=("val", "test"))
+    command.add_argument("--split", default="test", choices=("train", "val", "test"))
+    command.add_argument("--protocol", default="bottom_right")
     command.add_argument("--space", default="latent", choices=("latent", "pixel"))
+    command.add_argument(
+        "--option", type=_option, action="append", default=[], metavar="NAME=VALUE",
+        help="another option of the protocol, e.g. odd=any",
+    )  # fmt: skip
     command.add_argument("--rounds", type=int, default=1)
     command.add_argument("--device", **device)
     command.add_argument("--cache", type=Path, default=home / "cache")

@@ -293,8 +293,13 @@ one of the lite setting (median 1.76 to 1.82 in benchmarks/README.md)."""
 
 
 def as_published(lite: TrialSpec) -> TrialSpec:
-    """A lite training of RAISE, trained as the authors do, in as much time."""
+    """A lite training of RAISE, trained as the authors do, in as much time.
+
+    :raises UserError: for another model.
+    """
     networks = registry.config_from_json(lite.model, lite.config)
+    if not isinstance(networks, raise_config.RaiseConfig):
+        raise UserError(f"only RAISE is trained as published here, not {lite.model}")
     return replace(
         lite,
         model="raise",

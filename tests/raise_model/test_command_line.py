@@ -50,6 +50,9 @@ def test_generate_train_evaluate_export(run, tmp_path):
     assert hits == pytest.approx(20 * result["accuracy"][0])
     first = [int(result["correct"][0][row]) for row in range(20) if leaks(row)]
     assert apart["accuracy"] == [sum(first) / len(first)]
+    odd = ("--protocol", "odd_one_out", "--option", "odd=any", "--device", "cpu")
+    status, out, _ = run("evaluate", trial["trial"], *odd)
+    assert (status, json.loads(out)["problems"]) == (0, 20)
     status, out, _ = run("export", tmp_path / "records", "--weights")
     assert json.loads(out)["exported"] == [trial["trial"]]
     assert (tmp_path / "records" / f"{trial['trial']}.bf16.safetensors").exists()
@@ -96,8 +99,11 @@ def test_a_mistake_is_one_clear_line(run, arguments, message):
     assert err.count("\n") == 1
 
 
-def test_label_ratio_out_of_range_is_refused(run):
+def test_settings_that_a_model_cannot_have_are_refused(run):
     run("generate", "--configuration", "center", "--problems", 20, "--workers", 1)
+    train = ("train", "--configuration", "center", "--model", "clap", "--preset", "smoke")
+    status, _, err = run(*train, "--as-published")
+    assert (status, "only RAISE is trained as published" in err) == (2, True)
     status, _, err = run(
         "train", "--preset", "smoke", "--configuration", "center", "--label-ratio", 1.5
     )
