@@ -39,7 +39,7 @@ def latent_traversal(
 ) -> dict[str, Any]:
     """Attributes that each concept changes, and the pictures of one panel.
 
-    :returns: changed, attributes x concepts: share of moved pictures whose attribute is read
+    :returns: problems, those whose codes give the extremes; panels, those moved; changed, attributes x concepts: share of moved pictures whose attribute is read
         otherwise than in the unmoved one; attributes, the rows; purity, mean over attributes of
         the largest share of a concept less the second; png, the first panel's pictures, one
         concept a row (base64).
@@ -61,6 +61,7 @@ def latent_traversal(
     )
     ordered = np.sort(changed, 1)
     return {
+        "problems": len(rows),
         "panels": len(shown),
         "steps": STEPS,
         "attributes": [attribute_name(place) for place in places],

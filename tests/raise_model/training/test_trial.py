@@ -111,7 +111,7 @@ def test_every_protocol_runs_on_a_stored_training(store, spec, run, data, protoc
     )  # fmt: skip
     folder = store.trial(spec)
     result = evaluate(store, folder, asked, device="cpu", cache=data[0] / "cache")
-    assert keys | {"best_step", "provenance", "seen"} <= result.keys()
+    assert keys | {"problems", "best_step", "provenance", "seen"} <= result.keys()
     folder.evaluation(asked).create_result(asked, result)
     assert folder.evaluation(asked).result() == result, "it can be stored as JSON"
 
