@@ -39,10 +39,10 @@ def latent_traversal(
 ) -> dict[str, Any]:
     """Attributes that each concept changes, and the pictures of one panel.
 
-    :returns: problems, those whose codes give the extremes; panels, those moved; changed, attributes x concepts: share of moved pictures whose attribute is read
-        otherwise than in the unmoved one; attributes, the rows; purity, mean over attributes of
-        the largest share of a concept less the second; png, the first panel's pictures, one
-        concept a row (base64).
+    :returns: problems, those whose codes give the extremes; panels, those moved; changed,
+        attributes x concepts: share of moved pictures whose attribute is read otherwise than in
+        the unmoved one; attributes, the rows; purity, mean over attributes of the largest share
+        of a concept less the second; png, the first panel's pictures, one concept a row (base64).
     :raises UnsupportedProtocol: if the solver has no concepts to move or decodes no latents.
     """
     rows = torch.arange(min(BATCH_SIZE, problems.num_problems))

@@ -176,7 +176,7 @@ def test_the_ablation_compares_three_trainings_of_one_network():
     ]
     assert len(lowered.evaluations) == 2 * len(lowered.trials)
     assert {t.data.configuration for t in lowered.trials} == {"center", "left_right", "grid_2x2"}
-    with pytest.raises(UserError, match="study ablation .* not of demo: ask for preset=lite"):
+    with pytest.raises(UserError, match=r"study ablation .* not of demo: ask for preset=lite"):
         lowered_of("demo", "ablation")
 
 
