@@ -68,7 +68,7 @@ def _raise_lite(configuration: str, label_ratio: float) -> TrainingPreset:
     layout = configuration.removesuffix("_uni")
     return TrainingPreset(
         config=raise_config.lite(configuration),
-        steps=12_000 if layout in ("out_in_grid", "grid_3x3") else 15_000,
+        steps=12_000 if layout == "grid_3x3" else 15_000,
         validate_every=500,
         validation_problems=1_000,
         image_size=raise_config.LITE_IMAGE_SIZES[layout],

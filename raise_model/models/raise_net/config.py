@@ -246,9 +246,10 @@ slots where those of the encoder's patches are."""
 def lite(configuration: str) -> RaiseConfig:
     """Small panels and patch convolutions: up to an hour of one CPU thread.
 
-    Center as in the demo; elsewhere a convolution and two concepts more.  In grids, where much
-    of a panel is not to be predicted (angles; positions under rules on Number), a heavier
-    ``beta_prediction`` keeps that out of the codes.
+    Center as in the demo; elsewhere a convolution and two concepts more, in O-IG with its seven
+    attributes four.  In the 2x2 and 3x3 grids, where much of a panel is not to be predicted
+    (angles; positions under rules on Number), a heavier ``beta_prediction`` keeps that out of
+    the codes.
     """
     layout = configuration.removesuffix("_uni")
     if layout == "center":
@@ -267,10 +268,10 @@ def lite(configuration: str) -> RaiseConfig:
     )
     if layout in ("left_right", "up_down", "out_in_center"):
         return config
-    config = replace(config, beta_prediction=12.0)
-    if layout == "out_in_grid":
-        return replace(config, targets_per_problem=2)
     config = replace(config, labelled_batch=24, unlabelled_batch=8)
+    if layout == "out_in_grid":
+        return replace(config, num_concepts=10, targets_per_problem=2)
+    config = replace(config, beta_prediction=12.0)
     if layout == "grid_3x3":
         return replace(config, targets_per_problem=2, executor_channels=48)
     return config

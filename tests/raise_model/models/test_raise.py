@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -15,7 +16,8 @@ from raise_model.models.solver import config_to_json
 
 SETTINGS = {
     "paper": (named.paper, 64), "reading_text": (named.reading_text, 64),
-    "lite": (named.lite, 32), "demo": (named.demo, 20), "smoke": (named.smoke, 20),
+    "lite": (partial(named.lite, "grid_2x2"), 32), "demo": (named.demo, 20),
+    "smoke": (named.smoke, 20),
 }  # fmt: skip
 
 
