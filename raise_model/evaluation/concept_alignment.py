@@ -28,7 +28,7 @@ from raise_model.data import schema
 from raise_model.data.loader import ProblemSet
 from raise_model.data.schema import Manifest
 from raise_model.data.splits import label_attributes
-from raise_model.evaluation.selection import BATCH_SIZE, evaluating
+from raise_model.evaluation.selection import BATCH_SIZE, evaluating, labelled_probability
 from raise_model.models.solver import Solver, UnsupportedProtocol
 from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS, UNLABELLED
 from raise_model.specs import EvaluationSpec, TrialSpec
@@ -52,10 +52,8 @@ def rule_gain(
     rules: Float[Tensor, "problems concepts rules"], labels: Int[Tensor, "problems attributes"]
 ) -> Float[Tensor, "attributes concepts"]:
     """Mean probability of an attribute's labelled rule (-1 left out) in each concept."""
-    known = labels != UNLABELLED
-    wanted = torch.nn.functional.one_hot(labels.clamp_min(0), rules.shape[-1]) * known[..., None]
-    total = torch.einsum("pck,pak->ac", rules, wanted.to(rules.dtype))
-    return total / known.sum(0).clamp_min(1)[:, None]
+    known = (labels != UNLABELLED).sum(0)
+    return labelled_probability(rules, labels) / known.clamp_min(1)[:, None]
 
 
 def match(gain: Float[Tensor, "attributes concepts"]) -> list[int | None]:

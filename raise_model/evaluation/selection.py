@@ -102,10 +102,16 @@ def rule_accuracy(
     The matching maximises the summed probability of the labelled rules over all problems
     (models' matrix M, solved over the whole set instead of a batch).
     """
-    known = labels != UNLABELLED
-    wanted = torch.nn.functional.one_hot(labels.clamp_min(0), rules.shape[-1]) * known[..., None]
-    wanted = wanted.to(rules.dtype)
-    gain = torch.einsum("pck,pak->ac", rules, wanted)
+    gain = labelled_probability(rules, labels)
     attributes, concepts = linear_sum_assignment(gain.numpy(), maximize=True)
     named = rules.argmax(-1)[:, concepts] == labels[:, attributes]
-    return float(named[known[:, attributes]].double().mean())
+    return float(named[labels[:, attributes] != UNLABELLED].double().mean())
+
+
+def labelled_probability(
+    rules: Float[Tensor, "problems concepts rules"], labels: Int[Tensor, "problems attributes"]
+) -> Float[Tensor, "attributes concepts"]:
+    """Summed probability of each attribute's labelled rule (-1 left out) in each concept."""
+    known = labels != UNLABELLED
+    wanted = torch.nn.functional.one_hot(labels.clamp_min(0), rules.shape[-1]) * known[..., None]
+    return torch.einsum("pck,pak->ac", rules, wanted.to(rules.dtype))
