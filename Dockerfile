@@ -23,7 +23,9 @@ ENV PATH=/opt/venv/bin:$PATH \
 RUN useradd --create-home --uid 1000 raise \
     && mkdir -p /var/lib/raise && chown raise:raise /var/lib/raise
 COPY --from=build /opt/venv /opt/venv
-USER raise
+COPY prefect.yaml /opt/raise/prefect.yaml
+# By number: what asks for a user other than root cannot look names up.
+USER 1000
 WORKDIR /home/raise
 ENTRYPOINT ["raise-rpm"]
 CMD ["--help"]

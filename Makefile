@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PINS := pyproject.toml constraints.txt
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: help demo test test-slow lint format clean
+.PHONY: help demo test test-slow cluster-test lint format clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -21,6 +21,9 @@ test: $(VENV)/.installed-dev  ## Unit and integration tests (under 10 minutes on
 
 test-slow: $(VENV)/.installed-dev  ## Tests against real servers, convergence, faults
 	$(BIN)/python -m pytest -m slow
+
+cluster-test: $(VENV)/.installed-dev  ## The flow on hosts in network namespaces (root, PostgreSQL 15)
+	$(BIN)/python -m pytest -m cluster tests/cluster
 
 lint: $(VENV)/.installed-dev  ## ruff, pyright and the import contracts
 	$(BIN)/ruff check .

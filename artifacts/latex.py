@@ -70,9 +70,18 @@ def _frame(caption: str, label: str, columns: str, body: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _caption(title: str, more: str) -> str:
+def _caption(title: str, more: str, cells: Sequence[PaperCell]) -> str:
+    ours = [each.ours for each in cells if each.ours is not None]
+    if not ours:
+        return rf"\textbf{{{escape(title)}}}, accuracy (\%){more}, as published."
+    presets = ", ".join(dict.fromkeys("/".join(number.presets) for number in ours))
+    seeds, problems = (
+        "/".join(map(str, sorted({number.spreads[name] for number in ours})))
+        for name in ("seeds", "problems")
+    )
     return (
-        rf"\textbf{{{escape(title)}}}, accuracy (\%){more}. Rows marked ``ours'' are reproduced, "
+        rf"\textbf{{{escape(title)}}}, accuracy (\%){more}. Rows marked ``ours'' are reproduced "
+        f"(preset {escape(presets)}; seeds: {seeds}; test problems: {problems}), "
         "the others published; $\\pm$ is the sample standard deviation over seeds. $=$: the "
         "published value lies within ours, $\\uparrow$: ours is above, $\\downarrow$: below; "
         "without a sign where there are fewer than three seeds."
@@ -111,11 +120,19 @@ def _selection(table: str, cells: Sequence[PaperCell]) -> str:
     body = [_line(["Models", *(escape(LABELS[name]) for name in names)]), r"\midrule"]
     for model in dict.fromkeys(each.cell.model for each in cells):
         of_model = [each for each in cells if each.cell.model == model]
-        for title, text in ((escape(model), _published), (f"{escape(model)} (ours)", _ours)):
-            groups = [[c for c in of_model if c.cell.configuration == name] for name in names]
-            body.append(_line([title, *(_pairs(group, text) for group in groups)]))
+        groups = [[c for c in of_model if c.cell.configuration == name] for name in names]
+        body.append(_line([escape(model), *(_pairs(group, _published) for group in groups)]))
+        if _has_ours(of_model):
+            ours = (_pairs(group, _ours) for group in groups)
+            body.append(_line([f"{escape(model)} (ours)", *ours]))
     columns = "l" + "c" * len(names)
-    return _frame(_caption(TITLES[table], ", RAVEN/I-RAVEN"), _LABELS[table], columns, body)
+    caption = _caption(TITLES[table], ", RAVEN/I-RAVEN", cells)
+    return _frame(caption, _LABELS[table], columns, body)
+
+
+def _has_ours(cells: Sequence[PaperCell]) -> bool:
+    """A row of ours without any number is left out."""
+    return any(each.ours is not None for each in cells)
 
 
 def _held_out(cells: Sequence[PaperCell]) -> str:
@@ -125,9 +142,10 @@ def _held_out(cells: Sequence[PaperCell]) -> str:
         found = {each.cell.model: each for each in cells if each.cell.configuration == name}
         label = escape(LABELS[name])
         body.append(_line([label, *(_published(found[model]) for model in models)]))
-        body.append(_line([f"{label} (ours)", *(_ours(found[model]) for model in models)]))
+        if _has_ours(list(found.values())):
+            body.append(_line([f"{label} (ours)", *(_ours(found[model]) for model in models)]))
     columns = "l" + "c" * len(models)
-    return _frame(_caption(TITLES["held_out"], ""), _LABELS["held_out"], columns, body)
+    return _frame(_caption(TITLES["held_out"], "", cells), _LABELS["held_out"], columns, body)
 
 
 def _positions(dataset: str, name: str, cells: Sequence[PaperCell]) -> str:
@@ -146,6 +164,7 @@ def _positions(dataset: str, name: str, cells: Sequence[PaperCell]) -> str:
                 key=lambda c: (c.cell.num_targets or 0, c.cell.num_distractors or 0),
             )
             body.append(_line([escape(model), *map(_published, row)]))
-            body.append(_line([f"{escape(model)} (ours)", *map(_ours, row)]))
-    caption = _caption(TITLES["arbitrary_position"], f" on {dataset}")
+            if _has_ours(row):
+                body.append(_line([f"{escape(model)} (ours)", *map(_ours, row)]))
+    caption = _caption(TITLES["arbitrary_position"], f" on {dataset}", cells)
     return _frame(caption, f"{_LABELS['arbitrary_position']}-{name}", "lcccccccc", body)

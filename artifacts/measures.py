@@ -18,13 +18,25 @@ SELECTION = ("bottom_right", "arbitrary_position")
 """Protocols whose results are accuracies over rounds."""
 _OF_PROBLEMS = ("panel_accuracy", "attribute_accuracy")
 """Measures that are shares of the problems, so that Wilson's interval is theirs."""
-_NO_PARTS = ("provenance", "seen", "correct", "matrix", "options")
+_NO_PARTS = (
+    "provenance",
+    "seen",
+    "correct",
+    "matrix",
+    "options",
+    "examples",
+    "concept_of",
+    "binary",
+)
 """Parts of a result that are not measures of their own."""
+_SETTINGS = ("targets", "steps", "panels", "measured_problems")
+"""Numbers at the top that say what was run."""
 
 
 def measured(result: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Measures by group: ``""`` for those at the top, then each list or mapping of numbers."""
-    groups = {"": top_numbers(result)}
+    top = top_numbers(result)
+    groups = {"": {name: value for name, value in top.items() if name not in _SETTINGS}}
     for key, value in result.items():
         if key not in _NO_PARTS and (part := _flat(value)):
             groups[key] = part

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from artifacts import published
-from artifacts.measures import measure_numbers
+from artifacts.measure_tables import measure_tables
 from artifacts.numbers import Number, interval, percent
-from artifacts.paper_cells import PAPER_MODELS, PaperCell
+from artifacts.paper_cells import PAPER_MODELS, Extension, PaperCell
 from artifacts.paper_tables import LABELS
 from artifacts.records import TrialRecord
 from artifacts.report_tables import (
@@ -24,22 +24,20 @@ from artifacts.settings import differences, setting
 from raise_model.specs import TrialSpec, canonical_json
 
 _PAIRED = ("iraven_paired", "iraven_overlapping")
-_PROTOCOLS: Mapping[str, str] = {
-    "odd_one_out": "Odd-one-out",
-    "rule_accuracy": "Rule accuracy",
-    "concept_alignment": "Concepts and attributes",
-    "multi_answer": "Several answers to one problem",
-}
 
 
 def own_tables(
-    records: Sequence[TrialRecord], numbers: Sequence[Number], cells: Sequence[PaperCell]
+    records: Sequence[TrialRecord],
+    numbers: Sequence[Number],
+    cells: Sequence[PaperCell],
+    extensions: Sequence[Extension],
 ) -> list[ReportTable]:
-    """Those that have rows."""
+    """Those that have rows; numbers of ``cells`` and ``extensions`` are shown elsewhere."""
     specs = {record.name: record.spec for record in records}
     tests = [number for number in numbers if number.setting["split"] == "test"]
     curves = label_ratio_groups(tests, specs)
     shown = {each.ours.key for each in cells if each.ours is not None}
+    shown |= {each.number.key for each in extensions}
     shown |= {number.key for group in curves for number in group}
     rest = [number for number in tests if number.key not in shown]
     models = [n for n in rest if n.setting["model"] not in PAPER_MODELS]
@@ -49,22 +47,24 @@ def own_tables(
     tables = [
         _details(
             "own-models", "Models of this project alone", models, _compared,
-            ["Beside the paper's number of the model that they extend."],
+            ["Beside the paper's number of the model that they extend; what is here has no row in "
+             "the paper's tables above."],
         ),
         _label_ratios(curves),
         _details(
             "other-tests", "Other test sets and other ways to draw candidates", drawn,
             _compared,
             ["iraven_paired has RAVEN's contexts, iraven_overlapping a share of its training "
-             "contexts; at arbitrary positions, masks are drawn by problem, or candidates that "
-             "equal the answer are left out."],
+             "contexts. At arbitrary positions the authors draw one set of missing panels a "
+             "batch and keep wrong candidates that look like the answer; what is done otherwise "
+             "is said."],
         ),
         _details(
             "other-settings", "Other settings (ablations)", settings, _differs(specs, cells),
             ["In brackets what the training has whose number stands in the paper's table."],
             extra="Differs in",
         ),
-        *_measure_tables(records),
+        *measure_tables(records),
     ]  # fmt: skip
     return [table for table in tables if table.rows]
 
@@ -124,12 +124,24 @@ def _names(number: Number) -> tuple[str, str, str, str]:
     what = "bottom right"
     if s["protocol"] == "arbitrary_position":
         what = f"T={s['num_targets']} Nc={s['num_distractors']}"
-    what = ", ".join([what, *(str(value) for _, value in sorted(options.items()))])
+    given = (
+        _OPTIONS.get((name, str(value)), str(value)) for name, value in sorted(options.items())
+    )
+    what = ", ".join([what, *(text for text in given if text)])
     model = published.model_label(s["model"])
     configuration = LABELS.get(s["configuration"], s["configuration"])
     return model, configuration, s["dataset"], what
 
 
+_OPTIONS: Mapping[tuple[str, str], str] = {
+    ("masks", "batch"): "",
+    ("masks", "problem"): "missing panels of each problem's own",
+    ("duplicates", "keep"): "",
+    ("duplicates", "leave_out"): "without candidates like the answer",
+    ("space", "latent"): "compared as latents",
+    ("space", "pixel"): "compared as pixels",
+}
+"""In words; empty for what the authors do."""
 Extra = Callable[[Number], Cell]
 
 
@@ -182,7 +194,8 @@ def _details(
         numbers,
         key=lambda n: (
             n.setting["model"], n.setting["protocol"], n.presets,
-            places.get(n.setting["configuration"], len(places)), n.setting["dataset"], n.key,
+            places.get(n.setting["configuration"], len(places)), n.setting["dataset"],
+            n.setting["options"], n.setting["num_targets"], n.setting["num_distractors"], n.key,
         ),
     )  # fmt: skip
     return ReportTable(
@@ -226,45 +239,3 @@ def _seen(spreads: Mapping[str, float]) -> str:
         return "0.0"
     apart = (percent(spreads["seen_accuracy"]), percent(spreads["unseen_accuracy"]))
     return f"{percent(share)}: {apart[0]}, others {apart[1]}"
-
-
-def _measure_tables(records: Sequence[TrialRecord]) -> list[ReportTable]:
-    """For each protocol a table of its numbers, and one for each list of numbers in them."""
-    tables = []
-    for protocol, entries in measure_numbers(records).items():
-        groups = dict.fromkeys(group for entry in entries for group in entry)
-        title = _PROTOCOLS.get(protocol, protocol.replace("_", " "))
-        for group in groups:
-            of_group = [entry[group] for entry in entries if entry.get(group)]
-            name = f"{title}: {group.replace('_', ' ')}" if group else title
-            tables.append(_measures(f"{protocol}-{group}".strip("-"), name, of_group))
-    return tables
-
-
-def _measures(key: str, title: str, entries: Sequence[Mapping[str, Number]]) -> ReportTable:
-    names = list(dict.fromkeys(name for entry in entries for name in entry))
-    rows = []
-    for entry in entries:
-        first = next(iter(entry.values()))
-        s = first.setting
-        options = published.options_of(s["options"])
-        texts = [
-            published.model_label(s["model"]),
-            LABELS.get(s["configuration"], s["configuration"]),
-            ", ".join([s["dataset"], s["split"], *(str(v) for _, v in sorted(options.items()))]),
-            "/".join(first.presets),
-        ]
-        rows.append([*map(name_cell, texts), *(number_cell(entry.get(name)) for name in names)])
-    return ReportTable(
-        key=key.replace("_", "-"),
-        title=title,
-        columns=[
-            "Model",
-            "Configuration",
-            "Problems",
-            "Preset",
-            *(n.replace("_", " ") for n in names),
-        ],
-        rows=rows,
-        name_columns=4,
-    )

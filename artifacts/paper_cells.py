@@ -1,17 +1,16 @@
 """Each of the paper's numbers, with ours beside it or the reason why there is none."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from artifacts import published
 from artifacts.numbers import Number, average
-from artifacts.published import Mark, PublishedCell
+from artifacts.published import Mark, PublishedCell, model_label
 from artifacts.settings import CUSTOM, PREFERENCE
 from artifacts.tables import CONFIGURATIONS
 from raise_model.models import registry
 from raise_model.presets import LABEL_RATIOS
-from raise_model.specs import canonical_json
 
 HELD_OUT_RATIOS: Mapping[str, float] = {"center": 0.05, "out_in_center": 0.2}
 """Label ratios of the held-out configurations (paper, section 4.5)."""
@@ -86,6 +85,21 @@ class PaperCell:
         return _STUDIES[self.cell.table]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Extension:
+    """A number of a model that the paper does not have, where its own has a cell."""
+
+    cell: PublishedCell
+    """Of the model that is extended."""
+    number: Number
+
+    @property
+    def name(self) -> str:
+        """As the paper would print it, e.g. ``RAISE plus-latent``."""
+        model = self.number.setting["model"]
+        return self.cell.model.replace(published.compared_label(model), model_label(model))
+
+
 @cache
 def _registered() -> frozenset[str]:
     return frozenset(registry.names())
@@ -115,13 +129,40 @@ def paper_cells(numbers: Sequence[Number], preset: str | None = None) -> list[Pa
     ]
 
 
+def extensions(numbers: Sequence[Number], preset: str | None = None) -> list[Extension]:
+    """Numbers of this project's own models beside the cells of those that they extend.
+
+    :param preset: as in :func:`paper_cells`.  Averages are left out.
+    """
+    index: dict[tuple[str, str, str], list[Number]] = {}
+    for number in numbers:
+        s = number.setting
+        extended = published.stands_for(s["model"])
+        if extended and s["split"] == "test" and (preset is None or preset in number.presets):
+            index.setdefault((s["protocol"], extended, s["configuration"]), []).append(number)
+    made = []
+    for cell in published.cells():
+        fits = _fits(cell)
+        by_model: dict[str, list[Number]] = {}
+        for number in index.get(_place_of(cell), ()):
+            if fits(number):
+                by_model.setdefault(number.setting["model"], []).append(number)
+        for found in by_model.values():
+            best = min(found, key=lambda number: _rank(cell, number))
+            made.append(Extension(cell=cell, number=best))
+    return made
+
+
+def _place_of(cell: PublishedCell) -> tuple[str, str, str]:
+    protocol = "arbitrary_position" if cell.table == "arbitrary_position" else "bottom_right"
+    return protocol, _OURS[cell.model][0], cell.configuration.removesuffix("_held_out")
+
+
 def _filled(
     cell: PublishedCell, index: Mapping[tuple[str, str, str], Sequence[Number]]
 ) -> PaperCell:
-    protocol = "arbitrary_position" if cell.table == "arbitrary_position" else "bottom_right"
-    configuration = cell.configuration.removesuffix("_held_out")
     fits = _fits(cell)
-    found = [n for n in index.get((protocol, _OURS[cell.model][0], configuration), ()) if fits(n)]
+    found = [number for number in index.get(_place_of(cell), ()) if fits(number)]
     if not found:
         return PaperCell(cell=cell, ours=None, mark=None)
     return _compared(cell, min(found, key=lambda number: _rank(cell, number)))
@@ -206,67 +247,3 @@ def _averaged(
     title = f"{cell.model} · average of seven configurations · {cell.dataset}"
     ours = average(parts, f"average-{cell.place}", title)
     return PaperCell(cell=cell, ours=None, mark=None) if ours is None else _compared(cell, ours)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gap:
-    """Cells that have no number of ours, and what would give them one."""
-
-    study: str
-    models: Sequence[str]
-    configurations: Sequence[str]
-    cells: int
-    command: str
-    """Empty where no solver of these names is registered."""
-
-
-def gaps(cells: Sequence[PaperCell], preset: str | None, seeds: int = 0) -> list[Gap]:
-    """What is missing, in as few commands as there are different sets of configurations.
-
-    :param seeds: a number of fewer seeds than these is missing too; 0 for any.
-    """
-    lacking = [c for c in cells if c.ours is None or c.ours.spreads["seeds"] < seeds]
-    wanted: dict[tuple[str, bool, str], dict[str, None]] = {}
-    counts: dict[tuple[str, bool, str], int] = {}
-    for each in lacking:
-        key = (each.study, each.is_buildable, each.model)
-        counts[key] = counts.get(key, 0) + 1
-        if each.cell.configuration != "average":
-            wanted.setdefault(key, {}).update(dict.fromkeys(each.configurations))
-    return list(_merged(wanted, counts, preset))
-
-
-def _merged(
-    wanted: Mapping[tuple[str, bool, str], Mapping[str, None]],
-    counts: Mapping[tuple[str, bool, str], int],
-    preset: str | None,
-) -> Iterator[Gap]:
-    order = [*CONFIGURATIONS, *(name for name in LABEL_RATIOS if name not in CONFIGURATIONS)]
-    groups: dict[tuple[str, bool, tuple[str, ...]], list[str]] = {}
-    for (study, buildable, model), names in wanted.items():
-        shape = (study, buildable, tuple(sorted(names, key=order.index)))
-        groups.setdefault(shape, []).append(model)
-    for (study, buildable, configurations), models in groups.items():
-        yield Gap(
-            study=study,
-            models=sorted(models, key=PAPER_MODELS.index),
-            configurations=configurations,
-            cells=sum(counts[study, buildable, model] for model in models),
-            command=command(preset, study, sorted(models, key=PAPER_MODELS.index), configurations)
-            if buildable
-            else "",
-        )
-
-
-def command(
-    preset: str | None, study: str, models: Sequence[str], configurations: Sequence[str]
-) -> str:
-    """What runs a study for these models and configurations."""
-    values: dict[str, Sequence[str]] = {
-        "studies": [study],
-        "models": list(models),
-        "configurations": list(configurations),
-    }
-    given = [f"-p preset={preset}"] if preset else []
-    given += [f"-p {name}='{canonical_json(value)}'" for name, value in values.items()]
-    return " ".join(["prefect deployment run raise/full-repro", *given])

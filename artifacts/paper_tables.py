@@ -1,10 +1,10 @@
 """The paper's tables: its rows and columns, each cell with the published number and ours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from artifacts import published
-from artifacts.paper_cells import PaperCell
-from artifacts.report_tables import Cell, ReportTable, name_cell, paper_cell
+from artifacts.paper_cells import Extension, PaperCell
+from artifacts.report_tables import Cell, ReportTable, name_cell, number_cell, paper_cell
 from artifacts.tables import CONFIGURATIONS, UNIFORM
 from raise_model.models import registry
 
@@ -27,42 +27,68 @@ LABELS: Mapping[str, str] = {
 """Of configurations, as the paper prints them."""
 SETTINGS = [(targets, wrong) for targets in (1, 2) for wrong in (1, 3, 7, 15)]
 """|T| and N_c of arbitrary positions."""
+Beside = dict[str, dict[str, dict[int, Extension]]]
+"""By the paper's model, the name of the own one, and row of published.csv."""
 
 
-def paper_tables(cells: Sequence[PaperCell]) -> list[ReportTable]:
-    """Two tables (RAVEN, I-RAVEN) for each of the paper's; every cell stands in one of them."""
+def paper_tables(
+    cells: Sequence[PaperCell], extensions: Sequence[Extension] = ()
+) -> list[ReportTable]:
+    """Two tables (RAVEN, I-RAVEN) for each of the paper's; every cell stands in one of them.
+
+    :param extensions: rows of their own below the models that they extend.
+    """
+    beside: Beside = {}
+    for each in extensions:
+        beside.setdefault(each.cell.model, {}).setdefault(each.name, {})[each.cell.place] = each
     made = []
     for table in TITLES:
         of_table = [each for each in cells if each.cell.table == table]
         for dataset in dict.fromkeys(each.cell.dataset for each in of_table):
             part = [each for each in of_table if each.cell.dataset == dataset]
             make = _positions if table == "arbitrary_position" else _selection
-            made.append(make(f"{table}-{dataset.lower()}", f"{TITLES[table]}, {dataset}", part))
+            title = f"{TITLES[table]}, {dataset}"
+            made.append(make(f"{table}-{dataset.lower()}", title, part, beside))
     return made
 
 
-def _selection(key: str, title: str, cells: Sequence[PaperCell]) -> ReportTable:
+def _added(part: Sequence[PaperCell], beside: Beside) -> dict[str, list[Cell]]:
+    """Rows of models that extend the one of a row's cells, by name."""
+    places = [each.cell.place for each in part]
+    return {
+        name: [
+            number_cell(found[place].number if place in found else None, tag=True)
+            for place in places
+        ]
+        for name, found in beside.get(part[0].cell.model, {}).items()
+        if found.keys() & set(places)
+    }
+
+
+def _selection(key: str, title: str, cells: Sequence[PaperCell], beside: Beside) -> ReportTable:
     """Rows are models, columns configurations."""
     present = {each.cell.configuration for each in cells}
     configurations = [name for name in LABELS if name in present]
     tag = _needs_tags(cells)
     found = {(each.cell.model, each.cell.configuration): each for each in cells}
+    rows: list[list[Cell]] = []
+    own: dict[str, None] = {}
+    for model in dict.fromkeys(each.cell.model for each in cells):
+        part = [found[model, name] for name in configurations]
+        rows.append([name_cell(model), *(paper_cell(each, tag=tag) for each in part)])
+        for name, row in _added(part, beside).items():
+            rows.append([name_cell(name), *row])
+            own[name] = None
     return ReportTable(
         key=key,
         title=title,
         columns=["Model", *(LABELS[name] for name in configurations)],
-        rows=[
-            [
-                name_cell(model),
-                *(paper_cell(found[model, name], tag=tag) for name in configurations),
-            ]
-            for model in dict.fromkeys(each.cell.model for each in cells)
-        ],
-        notes=_notes(cells),
+        rows=rows,
+        notes=[*_notes(cells), *_own_notes(own)],
     )
 
 
-def _positions(key: str, title: str, cells: Sequence[PaperCell]) -> ReportTable:
+def _positions(key: str, title: str, cells: Sequence[PaperCell], beside: Beside) -> ReportTable:
     """Rows are configurations and models, columns numbers of targets and distractors."""
     tag = _needs_tags(cells)
     found = {
@@ -71,19 +97,30 @@ def _positions(key: str, title: str, cells: Sequence[PaperCell]) -> ReportTable:
     }
     models = dict.fromkeys(each.cell.model for each in cells)
     rows: list[list[Cell]] = []
+    own: dict[str, None] = {}
     for configuration in CONFIGURATIONS:
         for model in models:
             row = [found[configuration, model, *setting] for setting in SETTINGS]
             names = [name_cell(LABELS[configuration]), name_cell(model)]
             rows.append([*names, *(paper_cell(each, tag=tag) for each in row)])
+            for name, added in _added(row, beside).items():
+                rows.append([names[0], name_cell(name), *added])
+                own[name] = None
     return ReportTable(
         key=key,
         title=title,
         columns=["Configuration", "Model", *(f"T={t} Nc={n}" for t, n in SETTINGS)],
         rows=rows,
-        notes=_notes(cells),
+        notes=[*_notes(cells), *_own_notes(own)],
         name_columns=2,
     )
+
+
+def _own_notes(names: Iterable[str]) -> list[str]:
+    return [
+        f"{name} is a model of this project, not of the paper: nothing is published for it."
+        for name in names
+    ]
 
 
 def _needs_tags(cells: Sequence[PaperCell]) -> bool:

@@ -5,18 +5,16 @@ They are drawn without pyplot, so that nothing of the caller's is touched.
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from artifacts import published
 from artifacts.numbers import Number
-from artifacts.paper_cells import PaperCell
+from artifacts.paper_cells import Extension, PaperCell
 from artifacts.paper_tables import LABELS
 from artifacts.published import model_label
 from artifacts.tables import CONFIGURATIONS
@@ -30,8 +28,8 @@ COLORS: Mapping[str, str] = {
     "lgpp": "#444444",
 }
 """Of a model in every figure; the paper's choice where it has one."""
-_OTHER_COLOR = "#8a7a00"
-_STYLE: Any = {  # names of settings have a type of their own in later matplotlib
+OTHER_COLOR = "#8a7a00"
+STYLE: Any = {  # names of settings have a type of their own in later matplotlib
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -42,33 +40,25 @@ _STYLE: Any = {  # names of settings have a type of their own in later matplotli
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """One training: a row a validation, with ``step`` and ``validation_accuracy``."""
-
-    model: str
-    configuration: str
-    label: str
-    rows: pd.DataFrame
-    steps: int
-    seconds: float
-    """Of the whole training; validations are taken as evenly spread over it."""
-
-
-def accuracy_by_distractors(cells: Sequence[PaperCell], dataset: str) -> Figure:
+def accuracy_by_distractors(
+    cells: Sequence[PaperCell], dataset: str, extensions: Sequence[Extension] = ()
+) -> Figure:
     """Accuracy at arbitrary positions against the number of distractors.
 
     A column a configuration, a row a number of targets; ours drawn through with the deviation
     over seeds, the paper's dashed (its figures 3 and 9).
 
     :param dataset: ``RAVEN`` or ``I-RAVEN``.
+    :param extensions: numbers of models that the paper does not have.
     """
     chosen = [
         c for c in cells if c.cell.table == "arbitrary_position" and c.cell.dataset == dataset
     ]
-    with matplotlib.rc_context(_STYLE):
+    places = {c.cell.place for c in chosen}
+    added = [each for each in extensions if each.cell.place in places]
+    with matplotlib.rc_context(STYLE):
         # Fixed places: fourteen panels of one size need no layout engine, which is slow.
-        figure = Figure(figsize=(14, 5))
+        figure = Figure(figsize=(14, 5.2))
         figure.subplots_adjust(left=0.045, right=0.995, top=0.87, bottom=0.17, wspace=0.1)
         grid = figure.subplots(2, len(CONFIGURATIONS), sharex=True, sharey=True)
         for row, targets in zip(grid, (1, 2), strict=True):
@@ -77,36 +67,54 @@ def accuracy_by_distractors(cells: Sequence[PaperCell], dataset: str) -> Figure:
                     c for c in chosen
                     if c.cell.configuration == name and c.cell.num_targets == targets
                 ]  # fmt: skip
-                _draw_distractors(axes, here)
+                beside = [
+                    each for each in added
+                    if each.cell.configuration == name and each.cell.num_targets == targets
+                ]  # fmt: skip
+                _draw_distractors(axes, here, beside)
                 axes.set_title(f"{label}, |T| = {targets}", fontsize=9)
         _name_axes(grid)
         figure.suptitle(
             f"Selection at arbitrary positions, {dataset}: ours (lines) and the paper (dashed)"
         )
-        _legend(figure, grid[0, 0])
+        _legend(figure, grid)
     return figure
 
 
-def _draw_distractors(axes: Axes, cells: Sequence[PaperCell]) -> None:
+def _draw_distractors(
+    axes: Axes, cells: Sequence[PaperCell], extensions: Sequence[Extension]
+) -> None:
     ticks = sorted({cell.cell.num_distractors or 0 for cell in cells})
     places = {value: place for place, value in enumerate(ticks)}
     for model in dict.fromkeys(cell.model for cell in cells):
         line = [cell for cell in cells if cell.model == model]
-        color = COLORS.get(model, _OTHER_COLOR)
+        color = COLORS.get(model, OTHER_COLOR)
         x = [places[cell.cell.num_distractors or 0] for cell in line]
         paper = [100 * cell.cell.value.accuracy for cell in line]
-        axes.plot(x, paper, "--", color=color, linewidth=1, alpha=0.7)
-        ours = [(place, cell.ours) for place, cell in zip(x, line, strict=True) if cell.ours]
-        axes.errorbar(
-            [place for place, _ in ours],
-            [100 * number.mean for _, number in ours],
-            yerr=[100 * np.nan_to_num(number.spreads["std"]) for _, number in ours],
-            color=color, marker="o", markersize=3, linewidth=1.6, label=model_label(model),
+        axes.plot(
+            x, paper, "--", color=color, linewidth=1, alpha=0.7,
+            label=f"{model_label(model)} (paper)",
         )  # fmt: skip
+        ours = [(place, cell.ours) for place, cell in zip(x, line, strict=True) if cell.ours]
+        _draw_ours(axes, model, ours)
+    for model in dict.fromkeys(each.number.setting["model"] for each in extensions):
+        of_model = [each for each in extensions if each.number.setting["model"] == model]
+        _draw_ours(axes, model, [(places[e.cell.num_distractors or 0], e.number) for e in of_model])
     chance = [100 / (value + 1) for value in ticks]
     axes.plot(range(len(ticks)), chance, ":", color="#999999", label="chance")
     axes.set_xticks(range(len(ticks)), [str(value) for value in ticks])
     axes.set_ylim(0, 102)
+
+
+def _draw_ours(axes: Axes, model: str, points: Sequence[tuple[int, Number]]) -> None:
+    if points:
+        axes.errorbar(
+            [place for place, _ in points],
+            [100 * number.mean for _, number in points],
+            yerr=[100 * np.nan_to_num(number.spreads["std"]) for _, number in points],
+            color=COLORS.get(model, OTHER_COLOR), marker="o", markersize=3, linewidth=1.6,
+            label=model_label(model),
+        )  # fmt: skip
 
 
 def _name_axes(grid: np.ndarray) -> None:
@@ -116,9 +124,16 @@ def _name_axes(grid: np.ndarray) -> None:
         axes.set_ylabel("accuracy (%)")
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=len(labels), frameon=False)
+def _legend(figure: Figure, grid: np.ndarray) -> None:
+    """One for all panels: what stands in any of them."""
+    named: dict[str, Any] = {}
+    for axes in grid.flat:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    figure.legend(
+        list(named.values()), list(named), loc="lower center", ncols=len(named), frameon=False,
+        columnspacing=1.2,
+    )  # fmt: skip
 
 
 def label_ratio_curves(groups: Sequence[Sequence[Number]]) -> Figure:
@@ -127,7 +142,7 @@ def label_ratio_curves(groups: Sequence[Sequence[Number]]) -> Figure:
     :param groups: as :func:`artifacts.own_tables.label_ratio_groups` gives them.
     """
     names = list(dict.fromkeys(group[0].setting["configuration"] for group in groups))
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(max(4.2, 3.6 * len(names)), 3.6), layout="constrained")
         grid = figure.subplots(1, len(names), squeeze=False, sharey=True)
         for axes, name in zip(grid[0], names, strict=True):
@@ -148,7 +163,7 @@ def _draw_ratios(axes: Axes, groups: Sequence[Sequence[Number]]) -> None:
             [places[number.setting["label_ratio"]] for number in group],
             [100 * number.mean for number in group],
             yerr=[100 * np.nan_to_num(number.spreads["std"]) for number in group],
-            color=COLORS.get(s["model"], _OTHER_COLOR), marker="o" if is_impartial else "s",
+            color=COLORS.get(s["model"], OTHER_COLOR), marker="o" if is_impartial else "s",
             linestyle="-" if is_impartial else "--", markersize=4, capsize=2,
             label=f"{model_label(s['model'])}, {published.dataset_label(s['dataset'])}",
         )  # fmt: skip
@@ -158,46 +173,10 @@ def _draw_ratios(axes: Axes, groups: Sequence[Sequence[Number]]) -> None:
     axes.legend(fontsize=8, frameon=False)
 
 
-def training_curves(curves: Sequence[Curve]) -> Figure:
-    """Validation accuracy against steps and against seconds: a row a configuration."""
-    names = [name for name in LABELS if any(c.configuration == name for c in curves)]
-    names += [c for c in dict.fromkeys(c.configuration for c in curves) if c not in names]
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(11, 0.6 + 2.6 * len(names)), layout="constrained")
-        grid = figure.subplots(len(names), 2, squeeze=False, sharey=True)
-        for row, name in zip(grid, names, strict=True):
-            _draw_training(row, [c for c in curves if c.configuration == name])
-            row[0].set_ylabel(f"{LABELS.get(name, name)}\nvalidation accuracy (%)")
-        grid[-1, 0].set_xlabel("optimiser steps")
-        grid[-1, 1].set_xlabel("seconds of training")
-    return figure
-
-
-def _draw_training(row: Sequence[Axes], curves: Sequence[Curve]) -> None:
-    labels: set[str] = set()
-    styles = {label: style for label, style in zip(
-        dict.fromkeys(curve.label for curve in curves), ("-", "--", "-.", ":") * len(curves),
-        strict=False,
-    )}  # fmt: skip
-    for curve in curves:
-        step = curve.rows["step"].to_numpy()
-        accuracy = 100 * curve.rows["validation_accuracy"].to_numpy()
-        # A seed more is a line more, not a name more.
-        label = None if curve.label in labels else curve.label
-        labels.add(curve.label)
-        for axes, x in zip(row, (step, step / curve.steps * curve.seconds), strict=True):
-            axes.plot(
-                x, accuracy, styles[curve.label], linewidth=1.2, label=label,
-                color=COLORS.get(curve.model, _OTHER_COLOR), alpha=0.8,
-            )  # fmt: skip
-            axes.set_ylim(0, 102)
-    row[1].legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-
-
 def to_svg(figure: Figure) -> bytes:
     """The same bytes for the same figure."""
     buffer = io.BytesIO()
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format="svg", metadata={"Date": None}, facecolor="white")
     return buffer.getvalue()
 

@@ -4,8 +4,9 @@ Each function returns a figure; nothing is saved here.  Grey values are shares o
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import fill
 
-import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
@@ -18,6 +19,27 @@ FRAME = "#d7191c"
 """Red of the paper's frames."""
 _CELL = 0.5
 """Inches of a small panel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OddExample:
+    """A matrix with an odd panel, and what a solver made of it."""
+
+    panels: Float[np.ndarray, "9 size size"]
+    errors: Float[np.ndarray, "9 concepts"]
+    """Squared error of each panel's prediction in each concept."""
+    odd: int
+    """The odd panel, 0 to 8; framed."""
+    title: str
+
+
+def attribute_labels(names: Sequence[str]) -> list[str]:
+    """Attributes of a configuration as figures say them: without component if there is one."""
+    is_single = len({name[-1] for name in names}) == 1
+    return [
+        (name[:-1] if is_single else name).replace("number_position", "number/position")
+        for name in names
+    ]
 
 
 def draw_traversal(
@@ -34,17 +56,15 @@ def draw_traversal(
     concepts, steps = images.shape[:2]
     width, height = _CELL * steps, _CELL * concepts
     side = 0.45 * len(attributes)
-    left, top, gap = 0.9, 1.0, 0.3
-    page = (left + width + gap + side + 0.2, top + height + 0.2)
-    figure = plt.figure(figsize=page)
-    bottom = 0.2 / page[1]
-    axes = figure.add_axes((left / page[0], bottom, width / page[0], height / page[1]))
+    left, top, gap, right = 0.9, 1.25, 0.3, 0.75
+    page = (left + width + gap + side + right, top + height + 0.2)
+    figure = Figure(figsize=page)
+    axes = _axes(figure, left, 0.2, width, height)
     _tile(axes, images)
     axes.set_yticks([concept + 0.5 for concept in range(concepts)])
     axes.set_yticklabels([f"concept {concept + 1}" for concept in range(concepts)], fontsize=8)
     axes.set_title("from the smallest to the largest value", fontsize=9)
-    start = (left + width + gap) / page[0]
-    map_axes = figure.add_axes((start, bottom, side / page[0], height / page[1]))
+    map_axes = _axes(figure, left + width + gap, 0.2, side, height)
     map_axes.imshow(
         matrix.T, cmap="Greys", vmin=0, vmax=1, aspect="auto",
         extent=(0, len(attributes), concepts, 0),
@@ -52,55 +72,48 @@ def draw_traversal(
     for attribute, concept in enumerate(concept_of):
         if concept is not None:
             map_axes.add_patch(_frame(attribute, concept))
-    map_axes.set_xticks([number + 0.5 for number in range(len(attributes))])
-    map_axes.set_xticklabels(attributes, fontsize=8, rotation=60, ha="left")
-    map_axes.xaxis.tick_top()
-    map_axes.tick_params(length=0)
+    _name_columns(map_axes, attributes)
     map_axes.set_yticks([])
     return figure
 
 
-def draw_odd_one_out(
-    panels: Float[np.ndarray, "9 size size"],
-    errors: Float[np.ndarray, "9 concepts"],
-    position: int,
-    names: Sequence[str | None],
-) -> Figure:
-    """The matrix with its odd panel framed, and the error of each panel in each concept.
+def draw_odd_one_out(examples: Sequence[OddExample], names: Sequence[str | None]) -> Figure:
+    """Two examples a row: the matrix, its odd panel framed, and beside it the error map.
 
-    :param position: the odd panel, framed in both parts.
+    In the map a row is a panel and a column a concept, grey from no error to the example's
+    largest.
+
     :param names: the attribute matched to each concept, None without.
     """
-    concepts = errors.shape[1]
-    figure = plt.figure(figsize=(3.6 + 0.5 * concepts + 1.3, 3.9))
-    grid = figure.add_gridspec(
-        1, 2, width_ratios=(3.2, 0.5 * concepts), left=0.02, right=0.98, bottom=0.05, top=0.74,
-        wspace=0.3,
-    )  # fmt: skip
-    matrix = figure.add_subplot(grid[0])
-    _tile(matrix, panels.reshape(3, 3, *panels.shape[1:]))
-    matrix.set_yticks([])
-    matrix.set_aspect("equal")
-    matrix.add_patch(_frame(position % 3, position // 3))
-    axes = figure.add_subplot(grid[1])
-    shown = axes.imshow(
-        errors, cmap="Greys", vmin=0, aspect="auto", extent=(0, concepts, NUM_PANELS, 0)
-    )
-    axes.add_patch(_frame(0, position, width=concepts))
-    labels = [
-        str(number) if name is None else f"{number} {name}" for number, name in enumerate(names, 1)
-    ]
-    axes.set_xticks([number + 0.5 for number in range(concepts)])
-    axes.set_xticklabels(labels, fontsize=8, rotation=60, ha="left")
-    axes.xaxis.tick_top()
-    axes.set_yticks([number + 0.5 for number in range(NUM_PANELS)])
-    axes.set_yticklabels([str(number) for number in range(1, NUM_PANELS + 1)], fontsize=8)
-    axes.tick_params(length=0)
-    axes.set_ylabel("panel", fontsize=9)
-    bar = figure.colorbar(shown, ax=axes, fraction=0.06, pad=0.03)
-    bar.ax.tick_params(labelsize=7)
-    bar.set_label("squared error", fontsize=8)
+    columns = min(2, len(examples))
+    rows = -(-len(examples) // columns)
+    side = 0.34 * len(names)
+    width, height = 3.0 + side + 0.5, 3.35
+    figure = Figure(figsize=(width * columns, height * rows))
+    for number, example in enumerate(examples):
+        row, column = divmod(number, columns)
+        left, bottom = column * width + 0.15, (rows - 1 - row) * height + 0.15
+        matrix = _axes(figure, left, bottom, 2.3, 2.3)
+        _tile(matrix, example.panels.reshape(3, 3, *example.panels.shape[1:]))
+        matrix.set_yticks([])
+        matrix.add_patch(_frame(example.odd % 3, example.odd // 3))
+        matrix.set_title(example.title, fontsize=8, loc="left", pad=8)
+        _draw_errors(_axes(figure, left + 2.7, bottom, side, 2.3), example, names)
     return figure
+
+
+def _draw_errors(axes: Axes, example: OddExample, names: Sequence[str | None]) -> None:
+    concepts = len(names)
+    axes.imshow(
+        example.errors, cmap="Greys", vmin=0, aspect="auto", extent=(0, concepts, NUM_PANELS, 0)
+    )
+    axes.add_patch(_frame(0, example.odd, width=concepts))
+    _name_columns(
+        axes,
+        [str(n) if name is None else f"{n} {name}" for n, name in enumerate(names, 1)],
+    )
+    axes.set_yticks([number + 0.5 for number in range(NUM_PANELS)])
+    axes.set_yticklabels([str(number) for number in range(1, NUM_PANELS + 1)], fontsize=7)
 
 
 def draw_answers(
@@ -113,9 +126,8 @@ def draw_answers(
     """Matrices whose missing panels are generated ones, framed in red."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(1.8 * columns, 2.0 * rows), squeeze=False, layout="constrained"
-    )
+    figure = Figure(figsize=(1.9 * columns, 2.2 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
     for number, axes in enumerate(grid.flat[: len(panels)]):
@@ -125,8 +137,21 @@ def draw_answers(
         for position in np.flatnonzero(missing[number]).tolist():
             axes.add_patch(_frame(position % 3, position // 3))
         if titles:
-            axes.set_title(titles[number], fontsize=8)
+            axes.set_title(fill(titles[number], 30), fontsize=8)
     return figure
+
+
+def _axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Axes at a place given in inches."""
+    across, up = figure.get_size_inches()
+    return figure.add_axes((left / across, bottom / up, width / across, height / up))
+
+
+def _name_columns(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_xticks([number + 0.5 for number in range(len(names))])
+    axes.set_xticklabels(names, fontsize=7.5, rotation=60, ha="left", rotation_mode="anchor")
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
 
 
 def _tile(axes: Axes, images: Float[np.ndarray, "rows columns size size"]) -> None:

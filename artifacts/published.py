@@ -139,6 +139,11 @@ def model_label(model: str) -> str:
     return _MODELS.get(model, model)
 
 
+def stands_for(model: str) -> str | None:
+    """The paper's model that one of this project's own extends; None for others."""
+    return _STANDS_FOR.get(model)
+
+
 def compared_label(model: str) -> str:
     """Name of the paper's model that a model is compared with."""
     return model_label(_STANDS_FOR.get(model, model))

@@ -5,28 +5,31 @@ A report is made in memory and then written, so that a damaged record leaves not
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from artifacts import plots
+from artifacts.concept_figures import concept_figures
+from artifacts.gaps import Gap, gaps
 from artifacts.latex import latex_tables
 from artifacts.markdown import pipe_table
 from artifacts.numbers import Number, frame_of, selection_numbers
 from artifacts.own_tables import label_ratio_groups, own_tables
-from artifacts.paper_cells import Gap, PaperCell, gaps, paper_cells
+from artifacts.paper_cells import Extension, PaperCell, extensions, paper_cells
 from artifacts.paper_tables import TITLES, paper_tables
 from artifacts.published import model_label
-from artifacts.records import TrialRecord, read_curve, read_records
+from artifacts.records import TrialRecord, read_records
+from artifacts.report_figure import ReportFigure
+from artifacts.report_figures import report_figures
 from artifacts.report_html import page
 from artifacts.report_tables import SIGNS, ReportTable
 from artifacts.settings import EQUAL_EXPOSURE
+from artifacts.training_table import training_curve, training_table
 from raise_model.errors import UserError
 from raise_model.store import Store
 
@@ -40,16 +43,6 @@ README = """Made by `raise-rpm report`.
 - `csv/<table>.csv`: the tables as they are shown
 - `figures/`: PNG and SVG
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportFigure:
-    """A figure with what is said below it; drawn when the report is written."""
-
-    key: str
-    title: str
-    caption: str
-    draw: Callable[[], Figure]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +62,32 @@ class Report:
     seeds: int
     """How many a number should have; 0 for any."""
     figures: Sequence[ReportFigure]
+    extensions: Sequence[Extension]
+    """Numbers of this project's own models, where the paper's model has a cell."""
 
     def coverage(self) -> pd.DataFrame:
         """One row a table of the paper: cells, and how ours compare."""
         rows = []
         for table, title in TITLES.items():
             of_table = [each for each in self.cells if each.cell.table == table]
-            rows.append({"table": title} | _counts(of_table))
-        return pd.DataFrame([*rows, {"table": "All"} | _counts(self.cells)])
+            rows.append({"table": title} | self._counts(of_table))
+        return pd.DataFrame([*rows, {"table": "All"} | self._counts(self.cells)])
+
+    def _counts(self, cells: Sequence[PaperCell]) -> dict[str, int]:
+        marks = Counter(each.mark for each in cells if each.ours is not None)
+        extended = {each.cell.place for each in self.extensions}
+        lacking = [each.cell.place for each in cells if each.ours is None]
+        beside = len(extended.intersection(lacking))
+        return {
+            "published": len(cells),
+            "reproduced": sum(marks.values()),
+            "inside": marks["inside"],
+            "above": marks["above"],
+            "below": marks["below"],
+            "no mark": marks[None],
+            "own model only": beside,
+            "missing": len(lacking) - beside,
+        }
 
     def summary(self) -> dict[str, Any]:
         """For machines."""
@@ -85,7 +96,7 @@ class Report:
             "preset": self.preset,
             "trials": len(self.records),
             "evaluations": sum(len(record.evaluations) for record in self.records),
-            "cells": _counts(self.cells),
+            "cells": self._counts(self.cells),
             "missing": [dataclasses.asdict(gap) for gap in self.gaps],
         }
 
@@ -115,6 +126,8 @@ class Report:
             "seeds. " + "; ".join(f"{sign} {mark}" for mark, sign in SIGNS.items())
             + " (the published value against ours, three seeds or more).",
             pipe_table(self.coverage()),
+            "Own model only: the paper's model was not trained here, but a model of this project "
+            "that extends it; its rows stand below it in the tables.",
             "## The paper's tables",
             *(table.to_markdown() for table in self.paper),
         ]  # fmt: skip
@@ -138,19 +151,6 @@ class Report:
                 else f"- {what}: no solver of that name is registered"
             )  # fmt: skip
         return "\n".join(lines)
-
-
-def _counts(cells: Sequence[PaperCell]) -> dict[str, int]:
-    marks = Counter(each.mark for each in cells if each.ours is not None)
-    return {
-        "published": len(cells),
-        "reproduced": sum(marks.values()),
-        "inside": marks["inside"],
-        "above": marks["above"],
-        "below": marks["below"],
-        "no mark": marks[None],
-        "missing": sum(each.ours is None for each in cells),
-    }
 
 
 def _csv(frame: pd.DataFrame) -> str:
@@ -203,18 +203,18 @@ def build_report(
     *,
     preset: str | None = None,
     seeds: int = 0,
-    figures: Sequence[ReportFigure] = (),
 ) -> Report:
     """The report of every finished trial in a store.
 
     :param preset: only its trainings; without it those of every preset.
     :param seeds: numbers of fewer seeds are listed as missing, with the command that adds them.
-    :param figures: further ones, made from weights.
     :raises UserError: if a record is damaged.
     """
     records = [record for record in read_records(store) if _is_of(record, preset)]
     numbers = selection_numbers(records)
     cells = paper_cells(numbers, preset)
+    extended = extensions(numbers, preset)
+    curves = [(record, c) for record in records if (c := training_curve(store, record))]
     specs = {record.name: record.spec for record in records}
     tests = [number for number in numbers if number.setting["split"] == "test"]
     return Report(
@@ -223,78 +223,26 @@ def build_report(
         records=records,
         numbers=numbers,
         cells=cells,
-        paper=paper_tables(cells),
-        own=own_tables(records, numbers, cells),
+        paper=paper_tables(cells, extended),
+        own=[
+            *own_tables(records, numbers, cells, extended),
+            *([training_table(curves)] if curves else []),
+        ],
         gaps=gaps(cells, preset, seeds),
         seeds=seeds,
         figures=[
-            *_own_figures(store, records, cells, label_ratio_groups(tests, specs)),
-            *figures,
+            *report_figures(
+                cells, extended, label_ratio_groups(tests, specs), [curve for _, curve in curves]
+            ),
+            *concept_figures(records),
         ],
+        extensions=extended,
     )
 
 
 def _is_of(record: TrialRecord, preset: str | None) -> bool:
     presets = {name.removesuffix(EQUAL_EXPOSURE) for name in record.presets}
     return preset is None or preset in presets
-
-
-def _own_figures(
-    store: Store,
-    records: Sequence[TrialRecord],
-    cells: Sequence[PaperCell],
-    ratios: Sequence[Sequence[Number]],
-) -> list[ReportFigure]:
-    made = [
-        ReportFigure(
-            key=f"arbitrary_position_{dataset.lower().replace('-', '')}",
-            title=f"Selection at arbitrary positions, {dataset}",
-            caption="Lines are ours with the sample standard deviation over seeds, dashes the "
-            "paper's numbers, dots chance. |T| panels are missing; each has one right and N_c "
-            "wrong candidates.",
-            draw=partial(plots.accuracy_by_distractors, cells, dataset),
-        )
-        for dataset in ("RAVEN", "I-RAVEN")
-    ]
-    if ratios:
-        made.append(
-            ReportFigure(
-                key="label_ratio",
-                title="Accuracy by share of labelled problems",
-                caption="Bottom-right selection on test problems; bars are the sample standard "
-                "deviation over seeds.",
-                draw=partial(plots.label_ratio_curves, ratios),
-            )
-        )
-    curves = [curve for record in records if (curve := _curve(store, record)) is not None]
-    if curves:
-        made.append(
-            ReportFigure(
-                key="training_curves",
-                title="Training curves",
-                caption="Bottom-right selection on validation problems. Seconds are those of the "
-                "whole training, spread evenly over its steps.",
-                draw=partial(plots.training_curves, curves),
-            )
-        )
-    return made
-
-
-def _curve(store: Store, record: TrialRecord) -> plots.Curve | None:
-    rows = read_curve(store, record.name)
-    spec = record.spec
-    if rows.empty:
-        return None
-    held_out = ", held out" if spec.data.dataset.endswith("_held_out") else ""
-    preset = "/".join(record.presets) + held_out
-    return plots.Curve(
-        model=spec.model,
-        configuration=spec.data.configuration,
-        label=f"{model_label(spec.model)}, {preset}, {100 * spec.data.label_ratio:g} % labels",
-        rows=rows,
-        steps=spec.steps,
-        seconds=record.done["seconds"],
-    )
 
 
 def write_report(files: Mapping[str, bytes], folder: Path) -> None:

@@ -15,7 +15,8 @@ from artifacts.report_tables import SIGNS, ReportTable
 from raise_model.version import commit, package_version
 
 if TYPE_CHECKING:
-    from artifacts.report import Report, ReportFigure
+    from artifacts.report import Report
+    from artifacts.report_figure import ReportFigure
 
 _MEANINGS = {
     "inside": "inside our interval",
@@ -111,6 +112,7 @@ def _origin(
         )
     if s["rounds_std"] == s["rounds_std"]:
         spans.append(f"over {s['rounds']} rounds: standard deviation {scale(s['rounds_std'])}")
+    spans += _rules_and_seen(s)
     return {
         "anchor": anchor,
         "title": number.title,
@@ -123,6 +125,27 @@ def _origin(
             for row in number.seeds
         ],
     }
+
+
+def _rules_and_seen(spreads: Mapping[str, Any]) -> list[str]:
+    """Rule accuracy, and what training has shown of the test; nothing where it is no selection."""
+    if "seen_problems" not in spreads:
+        return []
+    said = []
+    if spreads["rule_accuracy"] == spreads["rule_accuracy"]:
+        said.append(f"labelled rules named rightly: {percent(spreads['rule_accuracy'])}")
+    seen = spreads["seen_problems"]
+    if seen != seen:
+        said.append("whether training shows contexts of the test is not known")
+    elif seen:
+        said.append(
+            f"{seen:.0f} test problems have their nine panels in the training set: accuracy "
+            f"{percent(spreads['seen_accuracy'])} on them, {percent(spreads['unseen_accuracy'])} "
+            "on the others"
+        )
+    else:
+        said.append("no test problem has its nine panels in the training set")
+    return said
 
 
 def _seed(

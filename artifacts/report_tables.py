@@ -37,8 +37,9 @@ class Cell:
     """A word on the number, e.g. its preset."""
 
     def plain(self) -> str:
-        """For Markdown: ours, mark, published."""
+        """For Markdown: ours, mark, preset and seeds where they differ, published."""
         ours = self.text + (f" {SIGNS[self.mark]}" if self.mark else "")
+        ours += f" ({self.tag})" if self.tag else ""
         return f"{ours or NOTHING} / {self.paper}" if self.paper else ours
 
 
@@ -86,11 +87,18 @@ def value_cell(value: float | None, text: str | None = None) -> Cell:
     return Cell(text=percent(value) if text is None else text, sort=value)
 
 
-def number_cell(number: Number | None) -> Cell:
-    """A number of ours that the paper does not have."""
+def number_cell(number: Number | None, *, tag: bool = False) -> Cell:
+    """A number of ours that the paper does not have; ``tag`` adds its preset and seeds."""
     if number is None:
         return Cell(text=NOTHING, sort=float("-inf"))
-    return Cell(text=number.text(), sort=number.mean, number=number)
+    return Cell(
+        text=number.text(), sort=number.mean, number=number, tag=_tag(number) if tag else ""
+    )
+
+
+def trial_cell(name: str) -> Cell:
+    """A cell that names a training and leads to it."""
+    return Cell(text=name, link=name)
 
 
 def paper_cell(each: PaperCell, *, tag: bool) -> Cell:

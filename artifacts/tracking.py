@@ -30,6 +30,8 @@ import pandas as pd
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+# A run that ends would print its address, tens of times in a sweep.
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow.entities import Metric, Param, Run, ViewType
 from mlflow.exceptions import MlflowException, RestException
@@ -52,6 +54,8 @@ EXPERIMENT = "raise"
 DATA_EXPERIMENT = "raise-data"
 TRIAL_TAG = "raise.trial"
 FINGERPRINT_TAG = "raise.fingerprint"
+NODE_TAG = "raise.node"
+"""Host name of the node that trained a trial; after a restart elsewhere, of the last one."""
 STUDY_TAG = "raise.study"
 SUMMARY_TAG = "raise.summary"
 DATA_TAG = "raise.data"
@@ -64,13 +68,31 @@ CLOSE_SECONDS = 60.0
 """How long :meth:`Tracker.close` waits for a server that is away."""
 
 
+def _is_refused(error: Exception) -> bool:
+    """Whether the server wants other credentials; its 401 is no JSON, and no RestException."""
+    if isinstance(error, RestException):
+        return int(error.get_http_status_code()) in (401, 403)
+    return "failed with error code 401" in str(error)
+
+
 def _is_away(error: Exception) -> bool:
     """Whether trying again later may help: no answer, or one of a server in trouble."""
     if isinstance(error, RestException):
         return int(error.get_http_status_code()) in (429, 500, 502, 503, 504)
     # What requests raises and answers that are no JSON come in MLflow's base class.
     return isinstance(error, OSError) or (
-        isinstance(error, MlflowException) and "API request to" in str(error)
+        isinstance(error, MlflowException)
+        and "API request to" in str(error)
+        and not _is_refused(error)
+    )
+
+
+def _refusal(uri: str) -> UserError:
+    names = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+    given = os.environ.get("MLFLOW_TRACKING_PASSWORD")
+    what = f"refuses {names}" if given else f"asks for a password; set {names}"
+    return UserError(
+        f"the MLflow server at {uri} {what} (in RAISE_HOME/cluster.env or the environment)"
     )
 
 
@@ -86,6 +108,8 @@ class Projection:
                 self._create_experiment(name)
                 experiment = self.client.get_experiment_by_name(name)
         except (MlflowException, OSError) as error:
+            if _is_refused(error):
+                raise _refusal(uri) from error
             reason = " ".join(str(error).split())[:200]
             if "HTTPConnectionPool" in reason:  # the client's words for it fill a screen
                 reason = "no connection"
@@ -288,6 +312,15 @@ class Tracker:
                 run_id = self._projection.trial_run(spec, self._parent)
                 self._projection.set_status(run_id, "RUNNING")
             self._projection.log_rows(spec, self._parent, stamped)
+
+        self._submit(work)
+
+    def place(self, spec: TrialSpec, node: str) -> None:
+        """The node that trains a trial."""
+
+        def work() -> None:
+            run_id = self._projection.trial_run(spec, self._parent)
+            self._projection.client.set_tag(run_id, NODE_TAG, node)
 
         self._submit(work)
 

@@ -1,9 +1,10 @@
 """What the trials of a sweep are doing: counts, best accuracy, time left."""
 
-import statistics
+import bisect
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from raise_model.specs import TrialSpec
@@ -32,55 +33,81 @@ class _Trial:
     step: int = 0
     accuracy: float | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        return self.state in _ENDED
+
 
 class Board:
-    """What the trials of a sweep are doing, as their reports tell."""
+    """What the trials of a sweep are doing, as their reports tell.
+
+    Sums are kept up to date: each report of a sweep of thousands of trials asks for all of them.
+    """
 
     def __init__(self, specs: Sequence[TrialSpec], clock: Clock = time.monotonic) -> None:
         self._interval = {spec.name: spec.validate_every for spec in specs}
         self._trials = {spec.name: _Trial(steps=spec.steps) for spec in specs}
         self._clock = clock
         self._started = clock()
+        self._states: Counter[str] = Counter()
+        self._steps = self._covered = self._taken = self._left = 0
+        self._accuracies: list[float] = []
+        """Best of each trial that has one, ascending."""
+        for trial in self._trials.values():
+            self._steps += trial.steps
+            self._count(trial, 1)
+
+    def _count(self, trial: _Trial, sign: int) -> None:
+        """Add a trial to the sums, or with -1 take it out."""
+        self._states[trial.state] += sign
+        self._covered += sign * (trial.steps if trial.has_ended else trial.step)
+        self._taken += sign * (trial.step - trial.begun_at)
+        self._left += sign * (0 if trial.has_ended else trial.steps - trial.step)
+        if trial.accuracy and sign > 0:
+            bisect.insort(self._accuracies, trial.accuracy)
+        elif trial.accuracy:
+            del self._accuracies[bisect.bisect_left(self._accuracies, trial.accuracy)]
+
+    @contextlib.contextmanager
+    def _changing(self, name: str) -> Iterator[_Trial]:
+        trial = self._trials[name]
+        self._count(trial, -1)
+        try:
+            yield trial
+        finally:
+            self._count(trial, 1)
 
     def report(self, name: str, row: Mapping[str, float]) -> None:
         """A row of a trial's curve."""
-        trial = self._trials[name]
-        if trial.step == 0:
-            # A resumed trial first reports one interval after its checkpoint.
-            trial.begun_at = max(0, int(row["step"]) - self._interval[name])
-        trial.step = int(row["step"])
-        if "validation_accuracy" in row:
-            trial.accuracy = max(trial.accuracy or 0.0, row["validation_accuracy"])
+        with self._changing(name) as trial:
+            if trial.step == 0:
+                # A resumed trial first reports one interval after its checkpoint.
+                trial.begun_at = max(0, int(row["step"]) - self._interval[name])
+            trial.step = int(row["step"])
+            if "validation_accuracy" in row:
+                trial.accuracy = max(trial.accuracy or 0.0, row["validation_accuracy"])
 
     def set_state(self, name: str, state: str) -> None:
-        trial = self._trials[name]
-        trial.state = state
-        if state == "done" and trial.step == 0:
-            # Found finished: no work of this run.
-            trial.begun_at = trial.step = trial.steps
+        with self._changing(name) as trial:
+            trial.state = state
+            if state == "done" and trial.step == 0:
+                # Found finished: no work of this run.
+                trial.begun_at = trial.step = trial.steps
 
     @property
     def counts(self) -> Counter[str]:
-        return Counter(trial.state for trial in self._trials.values())
+        return +self._states
 
     @property
     def fraction(self) -> float:
         """Share of all steps taken, failed and given up trials counted as finished."""
-        total = sum(trial.steps for trial in self._trials.values())
-        taken = sum(
-            trial.steps if trial.state in _ENDED else trial.step for trial in self._trials.values()
-        )
-        return taken / total if total else 1.0
+        return self._covered / self._steps if self._steps else 1.0
 
     @property
     def seconds_left(self) -> float | None:
         """At the mean speed so far; None before there is one."""
-        taken = sum(trial.step - trial.begun_at for trial in self._trials.values())
-        left = sum(
-            trial.steps - trial.step for trial in self._trials.values() if trial.state not in _ENDED
-        )
         elapsed = self._clock() - self._started
-        return left * elapsed / taken if taken and elapsed else None
+        return self._left * elapsed / self._taken if self._taken and elapsed else None
 
     def line(self) -> str:
         """``trials 3/14 done, 2 running, 0 failed; best accuracy .412; 12 min left``."""
@@ -93,12 +120,9 @@ class Board:
         ]
         states.append(f"{counts['failed']} failed")
         parts = ["trials " + ", ".join(states)]
-        accuracies = [trial.accuracy for trial in self._trials.values() if trial.accuracy]
-        if accuracies:
-            parts.append(
-                f"best validation accuracy {max(accuracies):.3f} "
-                f"(median {statistics.median(accuracies):.3f})"
-            )
+        if found := self._accuracies:
+            median = (found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2
+            parts.append(f"best validation accuracy {found[-1]:.3f} (median {median:.3f})")
         if self.seconds_left is not None and self.fraction < 1:
             parts.append(f"about {duration(self.seconds_left)} left")
         return "; ".join(parts)

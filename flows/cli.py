@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows import cli_data, cli_models, cli_report, cli_show, cli_verify
+from flows import cli_cluster, cli_data, cli_models, cli_report, cli_runs, cli_show, cli_verify
+from flows.board import duration
+from flows.cluster_settings import load
 from flows.services import DEFAULT_PORTS, PORT_OPTIONS, TITLES
 from raise_model.errors import UserError
+from tune_spaces.home import raise_home
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from flows.status import Overview
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
 
@@ -50,6 +55,9 @@ class Commands(click.Group):
 @click.version_option(package_name="raise-rpm")
 def cli(debug: bool) -> None:
     """RAISE (ICLR 2024), reproduced as a sweep on Ray Tune with Prefect and MLflow."""
+    if click.get_current_context().invoked_subcommand != "cluster-env":
+        load(raise_home())
+    load(raise_home())
 
 
 def main() -> None:
@@ -113,24 +121,71 @@ def down() -> None:
 
 @cli.command()
 @json_option
-def status(as_json: bool) -> None:
-    """What runs, and where to look.  Exit status 1 if something does not answer."""
+@cli_data.store_option
+def status(as_json: bool, root: str | None) -> None:
+    """What runs, how far it is, and where to look.
+
+    Shows the services of this home, the servers that PREFECT_API_URL and MLFLOW_TRACKING_URI
+    name, wherever they are, and their runs; with --store (or RAISE_STORE) also how many trials a
+    store has.  Exit status 1 if something does not answer.
+    """
     from flows.services import Services, ray_token_command
+    from flows.status import look
 
     services = Services()
-    found = services.status()
+    found = look(services, root or "")
     rows = [
         (s.title, "answers" if s.answers else "silent" if s.running else "down",
          str(s.pid or ""), s.url, s.log)
-        for s in found
+        for s in found.services
     ]  # fmt: skip
+    rows += [
+        (s.title, "answers" if s.answers else "silent", "", s.url, f"from {s.variable}")
+        for s in found.servers
+    ]
     _print(_rows("", ("service", "state", "pid", "address", "log"), rows))
-    if any(s.name == "ray" and s.running for s in found):
+    if any(s.name == "ray" and s.running for s in found.services):
         click.echo(f"The Ray dashboard asks for a token: {ray_token_command(services.home)}")
+    _show_runs(found)
     if as_json:
-        _print_json({"home": str(services.home), "services": [asdict(s) for s in found]})
-    if not all(s.answers for s in found):
+        _print_json(
+            {
+                "home": str(services.home),
+                "services": [asdict(s) for s in found.services],
+                "servers": [asdict(s) for s in found.servers],
+                "runs": [run.to_json() for run in found.runs],
+                "trials": dict(found.trials),
+                "tracked": dict(found.tracked),
+            }
+        )
+    if not found.all_answer:
         sys.exit(1)
+
+
+def _show_runs(found: "Overview") -> None:
+    if found.runs_problem:
+        _say(found.runs_problem)
+    if found.runs:
+        rows = [
+            (run.name, run.state, "" if run.percent is None else f"{run.percent:.0f} %",
+             duration(run.seconds), " ".join(f"{k}={v}" for k, v in run.parameters.items()))
+            for run in found.runs
+        ]  # fmt: skip
+        _print(_rows("", ("run", "state", "done", "time", "parameters"), rows))
+    for run in found.runs:
+        if run.state in ("Running", "Cancelling"):
+            for stage, text in run.stages.items():
+                click.echo(f"{run.name}: {stage}: {text}")
+        elif run.message:
+            click.echo(f"{run.name}: {run.message}")
+    if found.tracked:
+        best = found.tracked.get("best_accuracy")
+        counts = [f"{n:.0f} {name}" for name, n in found.tracked.items() if name != "best_accuracy"]
+        counts += [f"best validation accuracy {best:.3f}"] if best is not None else []
+        click.echo(f"trials in MLflow: {', '.join(counts)}")
+    if found.trials:
+        counts = ", ".join(f"{number} {state}" for state, number in found.trials.items())
+        click.echo(f"trials of the store: {counts}; more: raise-rpm trials")
 
 
 @cli.command()
@@ -166,19 +221,40 @@ parameter_option = click.option(
 
 @cli.command()
 @parameter_option
+@click.option("--gpus", default=0, type=click.IntRange(0),
+              help="GPUs of a cluster; default: what this machine has.")  # fmt: skip
+@click.option("--gpu", default="", metavar="KIND",
+              help="Kind of the GPUs, e.g. H100 or A100, for estimates.")  # fmt: skip
+@click.option("--slots", default=0, type=click.IntRange(0),
+              help="Trials at once; default: as many as fit.")  # fmt: skip
 @json_option
-def plan(pairs: Sequence[str], as_json: bool) -> None:
-    """Trials, steps, time and disk that a run on this machine would take."""
+def plan(pairs: Sequence[str], gpus: int, gpu: str, slots: int, as_json: bool) -> None:
+    """Trials, steps, time and disk that a run would take, here or on a given cluster.
+
+    Costs of steps are those of finished trials of the store, else those that were measured for
+    this project, else estimates from a model's arithmetic; the table says which.
+    """
     from flows.local_plan import plan_here
 
-    made, refusal = plan_here(cli_data.parse_parameters(pairs))
-    rows = [(name.replace("_", " "), f"{value:.2f}" if isinstance(value, float) else str(value))
-            for name, value in made.to_json().items()]  # fmt: skip
+    made, refusal = plan_here(
+        cli_data.parse_parameters(pairs), gpus=gpus, gpu=gpu, slots=slots
+    )  # fmt: skip
+    value = made.to_json()
+    rows = [(name.replace("_", " "), f"{v:,.2f}" if isinstance(v, float) else str(v))
+            for name, v in value.items() if name != "costs"]  # fmt: skip
     _print(_rows("", ("", ""), rows))
+    if made.costs:
+        columns = ("model", "trials", "steps", "s a step", f"{made.device} hours", "known from")
+        costs = [
+            (row.model, str(row.trials), f"{row.steps:,}", f"{row.seconds_per_step:.3g}",
+             f"{row.device_hours:,.1f}", row.source)
+            for row in made.costs
+        ]  # fmt: skip
+        _print(_rows("", columns, costs))
     if refusal:
         _say(f"the flow would refuse it: {refusal}")
     if as_json:
-        _print_json(made.to_json() | {"refusal": refusal})
+        _print_json(value | {"refusal": refusal})
 
 
 @cli.command()
@@ -211,9 +287,11 @@ def demo(pairs: Sequence[str], **ports: int) -> None:
 
 
 for command in (
+    *cli_cluster.COMMANDS,
     *cli_data.COMMANDS,
     *cli_models.COMMANDS,
     *cli_report.COMMANDS,
+    *cli_runs.COMMANDS,
     *cli_show.COMMANDS,
     *cli_verify.COMMANDS,
 ):

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 POLL_SECONDS = 1.0
 
 store_option = click.option(
-    "--store", "root", default=None, help="Folder or s3:// URI; default: RAISE_HOME/store."
-)
+    "--store", "root", default=None, envvar="RAISE_STORE",
+    help="Folder or s3:// URI; default: RAISE_STORE, else RAISE_HOME/store.",
+)  # fmt: skip
 workers_option = click.option(
     "--workers", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1),
     help="Processes at once.",

@@ -11,7 +11,7 @@ import click
 from flows.presets import PRESETS
 
 if TYPE_CHECKING:
-    from artifacts.paper_cells import Gap
+    from artifacts.gaps import Gap
 
 
 @click.command()

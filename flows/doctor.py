@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -17,7 +17,10 @@ import psutil
 from packaging.requirements import Requirement
 
 from flows import processes
+from flows.cluster_settings import FILE, read
+from flows.credentials import check_mlflow, check_prefect
 from flows.services import DEFAULT_PORTS, PORT_OPTIONS, TITLES, Services, answers
+from raise_model.errors import UserError
 
 Verdict = Literal["ok", "note", "fail"]
 DISTRIBUTION = "raise-rpm"
@@ -42,7 +45,8 @@ def examine(services: Services) -> list[Check]:
     """All checks, in order."""
     parts = (
         _python(), _packages(), _home(services.home), _machine(), _gpu(), _ports(services),
-        _services(services), _prefect_api(services), _mlflow(services), _ray(services),
+        _services(services), _settings(services.home), _prefect_api(services), _mlflow(services),
+        _ray(services),
     )  # fmt: skip
     return [check for part in parts for check in part]
 
@@ -164,6 +168,20 @@ def api_source(directory: Path, environment: Mapping[str, str]) -> tuple[str, st
     return None
 
 
+def _settings(home: Path) -> Iterator[Check]:
+    settings = read(home)  # the command line has read it already: it is well-formed
+    text = f"{home / FILE}: {len(settings)} settings" if settings else f"no {home / FILE}"
+    yield Check(name="cluster settings", verdict="ok", text=text)
+
+
+def _refusal(check: Callable[[str], None], url: str) -> str:
+    try:
+        check(url)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
 def _prefect_api(services: Services) -> Iterator[Check]:
     name = "prefect shell"
     found = api_source(Path.cwd(), os.environ)
@@ -180,6 +198,9 @@ def _prefect_api(services: Services) -> Iterator[Check]:
             return
         found = ("profile", str(url))
     source, url = found
+    if refusal := _refusal(check_prefect, url):
+        yield Check(name=name, verdict="fail", text=refusal)
+        return
     reached = answers(f"{url.rstrip('/')}/health")
     text = f"{url} (from {source}) {'answers' if reached else 'does not answer'}"
     yield _judge(name, text, good=reached)
@@ -193,6 +214,9 @@ def _mlflow(services: Services) -> Iterator[Check]:
     if not uri:
         yield Check(name="mlflow uri", verdict="note", text="none set, and no server runs here")
         return
+    if refusal := _refusal(check_mlflow, uri):
+        yield Check(name="mlflow uri", verdict="fail", text=refusal)
+        return
     reached = answers(f"{uri.rstrip('/')}/health") if uri.startswith("http") else False
     text = f"{uri} {'answers' if reached else 'does not answer'}"
     yield _judge("mlflow uri", text, good=reached)
@@ -200,7 +224,11 @@ def _mlflow(services: Services) -> Iterator[Check]:
 
 def _ray(services: Services) -> Iterator[Check]:
     if address := os.environ.get("RAY_ADDRESS"):
-        yield Check(name="ray address", verdict="ok", text=f"{address} (from RAY_ADDRESS)")
+        from tune_spaces.cluster import check_address
+
+        refusal = _refusal(check_address, address)
+        text = refusal or f"{address} (from RAY_ADDRESS) answers and takes the token"
+        yield _judge("ray address", text, good=not refusal, otherwise="fail")
     elif "ray" in services.alive():
         yield Check(name="ray address", verdict="ok", text="the cluster of this home")
     else:

@@ -1,4 +1,4 @@
-"""The plan of a run on this machine, from the parameters of the flow; no service is needed."""
+"""The plan of a run from the flow's parameters, here or on a given cluster; asks no service."""
 
 import logging
 import os
@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from prefect.exceptions import ParameterTypeError
 
+from flows.costs import GPUS
 from flows.full_repro import full_repro
 from flows.plan import Plan, check_hours, make_plan
 from flows.services import default_store
 from flows.studies import Request
 from raise_model.errors import UserError
 from raise_model.store import Store
-from raise_model.training.device import resolve_device
+from raise_model.training.device import DeviceChoice, resolve_device
 
 
 def validated(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,13 +40,20 @@ def validated(parameters: Mapping[str, Any]) -> dict[str, Any]:
         logger.disabled = False
 
 
-def plan_here(parameters: Mapping[str, Any]) -> tuple[Plan, str]:
-    """The plan with this machine's cores and GPUs as slots, and why the flow would refuse it.
+def plan_here(
+    parameters: Mapping[str, Any], *, gpus: int = 0, gpu: str = "", slots: int = 0
+) -> tuple[Plan, str]:
+    """The plan for this machine or a given cluster, and why the flow would refuse it there.
 
     The reason is empty where it would not.
+
+    :param gpus: those of a cluster that is not at hand; 0: this machine's cores and GPUs.
+    :param gpu: their kind, one of :data:`flows.costs.GPUS`.
+    :param slots: trials at once; 0: as many as fit.
+    :raises UserError: if a parameter, or the kind, is not known.
     """
     values = validated(parameters)
-    device = resolve_device(values["device"]).type
+    device = _device(values["device"], gpus)
     preset = values["preset"]
     if preset == "auto":
         preset = "paper" if device == "cuda" else "lite"
@@ -56,14 +64,32 @@ def plan_here(parameters: Mapping[str, Any]) -> tuple[Plan, str]:
             for name in ("studies", "models", "configurations", "trials", "label_ratio", "data")
         },
     )
-    slots = (os.cpu_count() or 1) // values["cpus_per_trial"]
+    share = float(values["cpus_per_trial"])
+    fitting = (os.cpu_count() or 1) // values["cpus_per_trial"]
     if device == "cuda":
-        slots = min(slots, int(torch.cuda.device_count() / (values["gpus_per_trial"] or 1.0)))
-    slots = max(1, min(slots, values["max_concurrent"] or slots))
-    store = Store(values["store"] or default_store(preset))
-    plan = make_plan(request, store, device=device, slots=slots)
+        share = values["gpus_per_trial"] or 1.0
+        fitting = int((gpus or torch.cuda.device_count()) / share)
+        gpu = gpu or _kind_here()
+    fitting = max(1, min(slots or fitting, values["max_concurrent"] or slots or fitting))
+    store = Store(values["store"] or os.environ.get("RAISE_STORE", "") or default_store(preset))
+    plan = make_plan(request, store, device=device, slots=fitting, share=share, gpu=gpu)
     try:
         check_hours(plan, request, store, values["max_hours"])
     except UserError as refusal:
         return plan, str(refusal)
     return plan, ""
+
+
+def _device(choice: DeviceChoice, gpus: int) -> str:
+    """:raises UserError: if GPUs of a cluster are given and not wanted."""
+    if not gpus:
+        return resolve_device(choice).type
+    if choice == "cpu":
+        raise UserError(f"device=cpu uses none of {gpus} GPUs; leave out --gpus or device")
+    return "cuda"
+
+
+def _kind_here() -> str:
+    """Of this machine's first GPU; empty if there is none, or one that is not known."""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    return next((kind for kind in GPUS if kind in name), "")

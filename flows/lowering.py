@@ -1,5 +1,6 @@
 """Parts that studies are made of: trainings of a request, and evaluations of a training."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,10 +34,19 @@ class Lowered:
 Study = Callable[[Request, Digest], Lowered]
 
 
-def union(parts: Iterable[Lowered]) -> Lowered:
-    """Everything of every part, each spec once; first seeds first, else as they first appear."""
+def union(parts: Iterable[Lowered], cost: Callable[[TrialSpec], float]) -> Lowered:
+    """Everything of every part, each spec once, in the order to be run.
+
+    First seeds come first, so that every cell of a table has one before any has a second.  Among
+    them the parts come in order, and of each part the cheap trainings (:func:`_cheap_first`): at
+    any time as many cells as possible can be reported.
+
+    :param cost: of a training, in whatever unit.
+    """
     parts = list(parts)
-    named = [(part, {trial.name: trial for trial in part.trials}) for part in parts]
+    named = [
+        (part, {trial.name: trial for trial in _cheap_first(part.trials, cost)}) for part in parts
+    ]
     trials = {name: trial for _, found in named for name, trial in found.items()}
     wanted = {name for part, found in named for name in found.keys() - part.prunable}
     evaluations = {
@@ -48,6 +58,15 @@ def union(parts: Iterable[Lowered]) -> Lowered:
         # What another part wants in full is trained in full.
         prunable=frozenset(trials) - wanted,
     )
+
+
+def _cheap_first(
+    trials: Sequence[TrialSpec], cost: Callable[[TrialSpec], float]
+) -> Sequence[TrialSpec]:
+    """By cost in steps of a factor of two, which is as well as costs are known; else in order."""
+    costs = [cost(trial) for trial in trials]
+    ranks = [int(math.log2(each / min(costs))) for each in costs]
+    return [trial for _, trial in sorted(zip(ranks, trials, strict=True), key=lambda r: r[0])]
 
 
 def reads_labels(model: str) -> bool:

@@ -1,22 +1,19 @@
 """What a request would do and cost, before anything runs."""
 
 import dataclasses
-import math
-from collections.abc import Mapping
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from flows.board import duration
-from flows.presets import (
-    PROBLEM_BYTES,
-    TRIAL_BYTES,
-    TRIAL_SECONDS,
-    seconds_per_step,
-)
+from flows.costs import CostRow, Costs, StepCost
+from flows.presets import PROBLEM_BYTES, TRIAL_BYTES, TRIAL_SECONDS
 from flows.studies import Lowered, Request, lower, needed_splits, split_problems
 from raise_model.data.schema import find_manifest
 from raise_model.errors import UserError
 from raise_model.presets import presets_of
+from raise_model.specs import TrialSpec
 from raise_model.store import Store
 from tune_spaces.halving import is_pruned
 
@@ -26,7 +23,7 @@ SMALLER_PRESETS = ("lite", "demo")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Counts of a run; hours are estimates from a table of step costs."""
+    """Counts of a run; hours are from measured step costs where there are any."""
 
     preset: str
     data: str
@@ -42,8 +39,16 @@ class Plan:
     slots: int
     """Trials at once."""
     hours: float
+    """Of wall time, trials started in order as slots become free."""
+    device_hours: float
+    """Of GPUs, counted by the share that a trial has of one; of CPUs where there are none."""
     disk_gb: float
+    """In the store: data sets and trials."""
+    cache_gb: float
+    """On each node: derived arrays."""
     store: str
+    costs: Sequence[CostRow]
+    """What the trials still to run cost, and how that is known."""
 
     @property
     def has_work(self) -> bool:
@@ -57,7 +62,7 @@ class Plan:
             f"{self.evaluations} evaluations ({self.evaluations_done} done), "
             f"{self.steps} steps to go, {self.splits_missing} of {self.splits} splits to make, "
             f"about {duration(3600 * self.hours)} on {self.slots} {self.device} slots, "
-            f"{self.disk_gb:.1f} GB in {self.store}"
+            f"{self.disk_gb:.1f} GB in {self.store}, {self.cache_gb:.1f} GB on each node"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -74,22 +79,42 @@ def _digests(request: Request, store: Store) -> tuple[Mapping[tuple[str, ...], s
     return digests, sum(digest == _UNKNOWN_DIGEST for digest in digests.values())
 
 
-def make_plan(request: Request, store: Store, *, device: str, slots: int) -> Plan:
-    """:raises UserError: if the request names what is not known."""
+def make_plan(
+    request: Request,
+    store: Store,
+    *,
+    device: str,
+    slots: int,
+    share: float = 1.0,
+    gpu: str = "",
+) -> Plan:
+    """What is to do, and what it costs.
+
+    :param share: of a device that a trial has, e.g. a quarter of a GPU.
+    :param gpu: kind of the GPUs, one of :data:`flows.costs.GPUS`; for estimates.
+    :raises UserError: if the request names what is not known.
+    """
     digests, missing = _digests(request, store)
     lowered = lower(request, lambda *split: digests[split])
+    begun = set(store.list("trials"))  # all others need no look into the store
     done = {
-        trial.name
+        trial.name: trial
         for trial in lowered.trials
-        if store.trial(trial).is_done
-        or (trial.name in lowered.prunable and is_pruned(store.trial(trial)))
+        if trial.name in begun
+        and (
+            store.trial(trial).is_done
+            or (trial.name in lowered.prunable and is_pruned(store.trial(trial)))
+        )
     }
-    evaluated = sum(store.trial(name).evaluation(e).is_done for name, e in lowered.evaluations)
-    to_run = [trial for trial in lowered.trials if trial.name not in done]
-    seconds = sum(
-        trial.steps * seconds_per_step(request.preset, trial.model, device) + TRIAL_SECONDS
-        for trial in to_run
+    evaluated = sum(
+        store.trial(name).evaluation(e).is_done for name, e in lowered.evaluations if name in done
     )
+    to_run = [trial for trial in lowered.trials if trial.name not in done]
+    costs = Costs(store, request.preset, device, gpu=gpu)
+    costs.learn(trial for trial in done.values() if store.trial(trial).is_done)
+    priced = [(trial, costs.step(trial, share)) for trial in to_run]
+    seconds = [trial.steps * cost.seconds + TRIAL_SECONDS for trial, cost in priced]
+    problems = _problems(request)
     return Plan(
         preset=request.preset,
         data=request.data,
@@ -102,24 +127,55 @@ def make_plan(request: Request, store: Store, *, device: str, slots: int) -> Pla
         splits_missing=missing,
         device=device,
         slots=slots,
-        hours=_wall_seconds(seconds, to_run, slots) / 3600,
-        disk_gb=_disk_bytes(request, lowered) / 1e9,
+        hours=_wall_seconds(seconds, slots) / 3600,
+        device_hours=share * sum(seconds) / 3600,
+        disk_gb=(problems * PROBLEM_BYTES + _trial_bytes(request, lowered)) / 1e9,
+        cache_gb=problems * _array_bytes(lowered) / 1e9,
         store=store.root,
+        costs=_rows(priced, share),
     )
 
 
-def _wall_seconds(seconds: float, to_run: Any, slots: int) -> float:
-    """The last trials may leave slots idle: whole rounds of trials of mean length."""
-    if not to_run:
-        return 0.0
-    return math.ceil(len(to_run) / slots) * seconds / len(to_run)
+def _wall_seconds(seconds: Iterable[float], slots: int) -> float:
+    """Until the last trial ends, each started in order on the first free slot."""
+    free = [0.0] * slots
+    for duration_of_trial in seconds:
+        heapq.heapreplace(free, free[0] + duration_of_trial)
+    return max(free)
 
 
-def _disk_bytes(request: Request, lowered: Lowered) -> float:
-    problems = sum(
+def _rows(priced: Sequence[tuple[TrialSpec, StepCost]], share: float) -> list[CostRow]:
+    groups: dict[tuple[str, str], list[tuple[TrialSpec, StepCost]]] = {}
+    for trial, cost in priced:
+        groups.setdefault((trial.model, cost.source), []).append((trial, cost))
+    rows = []
+    for (model, source), group in groups.items():
+        steps = sum(trial.steps for trial, _ in group)
+        seconds = sum(trial.steps * cost.seconds for trial, cost in group)
+        total = seconds + TRIAL_SECONDS * len(group)
+        rows.append(
+            CostRow(
+                model=model, trials=len(group), steps=steps, seconds_per_step=seconds / steps,
+                device_hours=share * total / 3600, source=source,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _problems(request: Request) -> int:
+    return sum(
         split_problems(request.scale.problems, split) for _, _, split in needed_splits(request)
     )
-    return problems * PROBLEM_BYTES + len(lowered.trials) * TRIAL_BYTES[request.preset]
+
+
+def _trial_bytes(request: Request, lowered: Lowered) -> float:
+    return len(lowered.trials) * TRIAL_BYTES[request.preset]
+
+
+def _array_bytes(lowered: Lowered) -> float:
+    """Of a problem: sixteen panels a size, one byte a pixel."""
+    sizes = {trial.data.image_size for trial in lowered.trials}
+    return sum(16 * size**2 for size in sizes)
 
 
 def check_hours(plan: Plan, request: Request, store: Store, max_hours: float) -> None:

@@ -90,32 +90,9 @@ PRESETS: Mapping[str, Preset] = {
     ),
 }  # fmt: skip
 
-SECONDS_PER_STEP: Mapping[str, Mapping[str, float]] = {
-    "paper": {"cpu": 90.0, "cuda": 0.1},
-    "lite": {"cpu": 0.2, "cuda": 0.05},
-    "demo": {"cpu": 0.1, "cuda": 0.05},
-    "smoke": {"cpu": 0.03, "cuda": 0.05},
-}
-"""Rough cost of an optimiser step of RAISE: one thread of a server CPU, one data-centre GPU."""
-
-_OTHER_MODELS: Mapping[str, Mapping[str, float]] = {
-    "paper": {},
-    "lite": {"transformer": 0.16, "anp": 0.17, "lgpp": 0.25, "clap": 0.3},
-    "demo": {"transformer": 0.04, "anp": 0.08, "lgpp": 0.06, "clap": 0.08},
-    "smoke": {},
-}
-"""The same of the other models on a CPU, where it was measured."""
-
-
-def seconds_per_step(preset: str, model: str, device: str) -> float:
-    """Rough cost of an optimiser step."""
-    seconds = SECONDS_PER_STEP[preset][device]
-    return _OTHER_MODELS[preset].get(model, seconds) if device == "cpu" else seconds
-
-
 TRIAL_SECONDS = 10.0
 """Of a trial outside its steps: start, reading of data, validations, evaluations."""
 TRIAL_BYTES: Mapping[str, float] = {"paper": 160e6, "lite": 20e6, "demo": 20e6, "smoke": 2e6}
 """Checkpoints, curve and log of a trial."""
-PROBLEM_BYTES = 12e3
-"""A stored problem and its derived arrays."""
+PROBLEM_BYTES = 10.7e3
+"""A stored problem: 745 MB of 70,000."""

@@ -68,7 +68,8 @@ def summary(
         "- a trial's log: `raise-rpm logs TRIAL`",
         f"{counts['reproduced']} of the paper's {counts['published']} numbers are reproduced: "
         f"{counts['inside']} inside, {counts['above']} above, {counts['below']} below, "
-        f"{counts['no mark']} with too few seeds for a mark.",
+        f"{counts['no mark']} with too few seeds for a mark; {counts['own model only']} more have "
+        "a number of a model of this project that extends the paper's.",
         table.to_markdown(),
         "## Missing of the paper",
         made.missing_markdown(),

@@ -27,7 +27,9 @@ from prefect.client.schemas.sorting import FlowRunSort, LogSort
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Cancelled, Cancelling, Crashed
 
+from flows.credentials import check_prefect
 from flows.processes import MARK
+from flows.zombies import ensure_automation
 from raise_model.errors import UserError
 from tune_spaces.home import raise_home
 
@@ -64,9 +66,10 @@ def serve() -> None:
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
     runner.add_deployment(deployment)
-    if MARK in os.environ:
-        # The only runner of an embedded server: whatever still says Running is not.
-        with get_client(sync_client=True) as client:
+    with get_client(sync_client=True) as client:
+        ensure_automation(client, FLOW)
+        if MARK in os.environ:
+            # The only runner of an embedded server: whatever still says Running is not.
             end_lost_runs(client)
     (raise_home() / "runner.ready").write_text(str(os.getpid()))
     asyncio.run(runner.start())
@@ -82,9 +85,11 @@ def _wait_for_server() -> None:
                     "start one by: raise-rpm up"
                 )
             time.sleep(0.3)
+        check_prefect(str(client.api_url))
 
 
-def _deployment_id(client: SyncPrefectClient) -> UUID:
+def deployment_id(client: SyncPrefectClient) -> UUID:
+    """:raises UserError: if the server has no such deployment, or none answers."""
     try:
         return client.read_deployment_by_name(FULL_NAME).id
     except ObjectNotFound as error:
@@ -101,7 +106,7 @@ def _deployment_id(client: SyncPrefectClient) -> UUID:
 def unfinished_runs(client: SyncPrefectClient) -> list[FlowRun]:
     """Runs of the deployment that have not ended, newest first."""
     return client.read_flow_runs(
-        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[_deployment_id(client)])),
+        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment_id(client)])),
         flow_run_filter=FlowRunFilter(
             state=FlowRunFilterState(type=FlowRunFilterStateType(any_=UNFINISHED))
         ),
@@ -128,7 +133,7 @@ def start_run(client: SyncPrefectClient, parameters: Mapping[str, Any]) -> FlowR
     """What ``prefect deployment run raise/full-repro`` does."""
     try:
         return client.create_flow_run_from_deployment(
-            _deployment_id(client), parameters=dict(parameters)
+            deployment_id(client), parameters=dict(parameters)
         )
     except PrefectHTTPStatusError as error:
         detail = error.response.json().get("detail")
@@ -191,18 +196,30 @@ def cancel(name: str | None, say: Callable[[str], None]) -> State:
         run = chosen[0]
         say(f"cancelling {run.name} ...")
         client.set_flow_run_state(run.id, Cancelling())
-        deadline = time.monotonic() + CANCEL_SECONDS
-        settled = deadline
-        while True:
-            state = client.read_flow_run(run.id).state
-            if state is not None and state.is_final():
-                # The run's process says Crashed; its runner, a moment later, Cancelled.
-                settled = min(settled, time.monotonic() + SETTLE_SECONDS)
-                if state.is_cancelled() or time.monotonic() >= settled:
-                    return state
-            elif time.monotonic() > deadline:
-                raise UserError(
-                    f"{run.name} has not ended within {CANCEL_SECONDS:.0f} s; is its runner alive? "
-                    "see: raise-rpm status"
-                )
-            time.sleep(POLL_SECONDS)
+        return _wait_until_cancelled(client, run)
+
+
+def _wait_until_cancelled(client: SyncPrefectClient, run: FlowRun) -> State:
+    """Wait until a run that is cancelling has ended; its state then.
+
+    The process that is told to stop says Crashed; its runner says Cancelled a moment later, or
+    never if it was stopped too.  Who asked for the end knows better than either.
+    """
+    deadline = time.monotonic() + CANCEL_SECONDS
+    settled = None
+    while True:
+        state = client.read_flow_run(run.id).state
+        if state is not None and state.is_final():
+            settled = settled or time.monotonic() + SETTLE_SECONDS
+            if not state.is_crashed():
+                return state
+            if time.monotonic() >= settled:
+                cancelled: State = Cancelled(message="cancelled by raise-rpm cancel")
+                client.set_flow_run_state(run.id, cancelled, force=True)
+                return cancelled
+        elif time.monotonic() > deadline:
+            raise UserError(
+                f"{run.name} has not ended within {CANCEL_SECONDS:.0f} s; is its runner alive? "
+                "see: raise-rpm status"
+            )
+        time.sleep(POLL_SECONDS)

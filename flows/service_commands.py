@@ -3,13 +3,17 @@
 import contextlib
 import hashlib
 import os
+import secrets
 import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from flows import processes
+from flows.cluster_settings import read
+from raise_model.errors import UserError
 from tune_spaces.home import OBJECT_STORE_BYTES, ray_environment
 
 RAY_PORT = 6379
@@ -61,12 +65,47 @@ def addresses(home: Path, urls: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-def _no_extras(home: Path) -> dict[str, str]:
-    return {}
+def _prefect_extras(home: Path) -> dict[str, str]:
+    """The server asks for the password that its clients send, if they send one."""
+    password = os.environ.get("PREFECT_API_AUTH_STRING", "")
+    return {"PREFECT_SERVER_API_AUTH_STRING": password} if password else {}
+
+
+def _mlflow_asks_for_password() -> bool:
+    return bool(os.environ.get("MLFLOW_TRACKING_PASSWORD"))
+
+
+def _mlflow_extras(home: Path) -> dict[str, str]:
+    """The same for MLflow, whose only user is the one that its clients log in as."""
+    if not _mlflow_asks_for_password():
+        return {}
+    if not os.environ.get("MLFLOW_TRACKING_USERNAME"):
+        raise UserError("MLFLOW_TRACKING_PASSWORD is set without MLFLOW_TRACKING_USERNAME")
+    if find_spec("flask_wtf") is None:
+        raise UserError(
+            "MLFLOW_TRACKING_PASSWORD is set, but MLflow asks for passwords only with Flask-WTF: "
+            "pip install 'raise-rpm[cluster]'"
+        )
+    folder = home / "mlflow"
+    folder.mkdir(parents=True, exist_ok=True)
+    # Made anew at each start from the password that is set now; nothing else is in it.
+    (folder / "auth.db").unlink(missing_ok=True)
+    settings = folder / "auth.ini"
+    settings.write_text(
+        f"[mlflow]\ndefault_permission = NO_PERMISSIONS\ndatabase_uri = sqlite:///{folder}/auth.db\n"
+    )
+    return {
+        "MLFLOW_AUTH_CONFIG_PATH": str(settings),
+        "MLFLOW_AUTH_ADMIN_USERNAME": os.environ["MLFLOW_TRACKING_USERNAME"],
+        "MLFLOW_AUTH_ADMIN_PASSWORD": os.environ["MLFLOW_TRACKING_PASSWORD"],
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(16),
+    }
 
 
 def _ray_extras(home: Path) -> dict[str, str]:
-    return ray_environment(home)
+    """With the token of the home's cluster settings where they have one; Ray prefers it."""
+    token = read(home).get("RAY_AUTH_TOKEN", "")
+    return ray_environment(home) | ({"RAY_AUTH_TOKEN": token} if token else {})
 
 
 def _runner_extras(home: Path) -> dict[str, str]:
@@ -92,6 +131,7 @@ def _mlflow_command(home: Path, port: int) -> list[str]:
         "--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}",
         "--artifacts-destination", str(folder / "artifacts"),
         "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
+        *(("--app-name", "basic-auth") if _mlflow_asks_for_password() else ()),
     ]  # fmt: skip
 
 
@@ -131,8 +171,8 @@ COMMANDS: Mapping[str, Callable[[Path, int], list[str]]] = {
     "runner": _runner_command,
 }
 EXTRAS: Mapping[str, Callable[[Path], dict[str, str]]] = {
-    "prefect": _no_extras,
-    "mlflow": _no_extras,
+    "prefect": _prefect_extras,
+    "mlflow": _mlflow_extras,
     "ray": _ray_extras,
     "runner": _runner_extras,
 }

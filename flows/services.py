@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from flows import processes
+from flows.cluster_settings import FILE, names_other_machine, read
+from flows.credentials import check_prefect
 from flows.service_commands import COMMANDS, EXTRAS, addresses, clean_environment
 from raise_model.errors import UserError
 from tune_spaces.home import raise_home
@@ -125,18 +127,27 @@ class Services:
         """Point this process at the Prefect server of this home, unless the shell names one.
 
         To be called before Prefect is imported.
+
+        :raises UserError: if the server refuses this process's credentials.
         """
         alive = self.alive()
         if "PREFECT_API_URL" not in os.environ and "prefect" in alive:
             os.environ.update(addresses(self.home, {"prefect": alive["prefect"].url}))
+        if url := os.environ.get("PREFECT_API_URL"):
+            check_prefect(url)
 
     def up(
         self, ports: Mapping[str, int], report: Report, timeout_seconds: float = 180.0
     ) -> dict[str, Service]:
         """Start what does not run; on any failure everything started here is stopped again.
 
-        :raises UserError: if a port is busy, or a service ends or does not answer in time.
+        :raises UserError: if a port is busy, a service ends or does not answer in time, or the
+            home has the settings of servers elsewhere.
         """
+        if elsewhere := names_other_machine(self.home):
+            raise UserError(
+                f"{elsewhere}; raise-rpm up starts services of this machine: use another RAISE_HOME"
+            )
         # Tokens and databases of one user.
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._locked():
@@ -274,4 +285,6 @@ def _check_ports(ports: Mapping[str, int]) -> None:
 
 def ray_token_command(home: Path) -> str:
     """What a user types to see the token that the Ray dashboard asks for."""
+    if "RAY_AUTH_TOKEN" in read(home):
+        return f"grep RAY_AUTH_TOKEN= {home / FILE}"
     return f"cat {home / 'ray_token'}"

@@ -5,9 +5,11 @@ splits, so the splits that a request needs are those it asks for.  Studies share
 the union of all holds each spec once.
 """
 
+import functools
 from collections.abc import Mapping
 
 from flows import lowering, presets
+from flows.costs import relative_cost
 from flows.lowering import Digest, Lowered, Split, union
 from flows.request import Request
 from flows.study_evaluations import (
@@ -52,7 +54,10 @@ def lower(request: Request, digest: Digest) -> Lowered:
 
     :raises UserError: if nothing is left to train.
     """
-    lowered = union(_STUDIES[study](request, digest) for study in request.scale.studies)
+    lowered = union(
+        (_STUDIES[study](request, digest) for study in request.scale.studies),
+        cost=functools.partial(relative_cost, request.preset),
+    )
     if not lowered.trials:
         raise UserError(
             f"nothing to do: {', '.join(request.scale.studies)} has no training of models "

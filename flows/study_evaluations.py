@@ -59,14 +59,14 @@ def arbitrary_position(request: Request, digest: Digest) -> Lowered:
 
 
 def odd_one_out(request: Request, digest: Digest) -> Lowered:
-    """Which panel breaks the rules: any of the nine, or the bottom-right one as in the paper."""
+    """Which panel breaks the rules: any of the nine, or as in the paper a wrong candidate."""
     trials = trainings(request, digest)
     pairs = evaluations(
         request,
         digest,
         trials,
         "odd_one_out",
-        lambda trial: [{"odd": odd} for odd in ("any", "bottom_right")],
+        lambda trial: [{"odd": odd} for odd in ("any", "candidate")],
         datasets=[DATASETS[request.data][0]],
     )
     return Lowered(trials=trials, evaluations=pairs)

@@ -29,6 +29,9 @@ class _Listener:
         self._tracker.report(self._specs[name], row)
         self.show()
 
+    def on_node(self, name: str, node: str) -> None:
+        self._tracker.place(self._specs[name], node)
+
     def on_state(self, name: str, state: str, detail: str) -> None:
         self.board.set_state(name, state)
         if state == "done":
@@ -69,6 +72,7 @@ def train(
         resources=resources,
         on_report=listener.on_report,
         on_state=listener.on_state,
+        on_node=listener.on_node,
         prunable=prunable,
     )
     listener.show(now=True)

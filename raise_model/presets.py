@@ -64,11 +64,15 @@ def _raise_paper(configuration: str, label_ratio: float) -> TrainingPreset:
     )
 
 
+_LITE_STEPS: Mapping[str, int] = {"grid_3x3": 12_000, "out_in_grid": 20_000}
+"""Steps of RAISE's lite setting where they are not 15,000."""
+
+
 def _raise_lite(configuration: str, label_ratio: float) -> TrainingPreset:
     layout = configuration.removesuffix("_uni")
     return TrainingPreset(
         config=raise_config.lite(configuration),
-        steps=12_000 if layout == "grid_3x3" else 15_000,
+        steps=_LITE_STEPS.get(layout, 15_000),
         validate_every=500,
         validation_problems=1_000,
         image_size=raise_config.LITE_IMAGE_SIZES[layout],

@@ -38,6 +38,8 @@ from raise_model.errors import UserError
 from raise_model.specs import EvaluationSpec, TrialSpec
 
 HEARTBEAT_SECONDS = 20.0
+WRITTEN_ONCE = ("spec.json", "done.json", "result.json")
+"""Files that never change once they are there."""
 STALE_SECONDS = 300.0
 """A claim whose counter stood still for so long on the observer's clock may be taken over."""
 
@@ -67,6 +69,8 @@ class Store:
         self._folder = _local_root(root)
         self.root = str(self._folder) if self._folder else root.rstrip("/")
         self._watch = ClaimWatch()
+        self._written_once: dict[str, bytes] = {}
+        """What was read of files that never change; of S3 alone, where asking takes long."""
 
     @cached_property
     def filesystem(self) -> fsspec.AbstractFileSystem:
@@ -89,13 +93,24 @@ class Store:
         """:raises FileNotFoundError: if there is no such file."""
         if self._folder:
             return (self._folder / path).read_bytes()
+        if path in self._written_once:
+            return self._written_once[path]
         data = self.filesystem.cat_file(self.path(path))
         assert isinstance(data, bytes)
+        if path.endswith(WRITTEN_ONCE):
+            self._written_once[path] = data
         return data
 
     def exists(self, path: str) -> bool:
         if self._folder:
             return (self._folder / path).exists()
+        if path.endswith(WRITTEN_ONCE):
+            # Whoever asks reads it next.
+            try:
+                self.read(path)
+            except FileNotFoundError:
+                return False
+            return True
         return self.filesystem.exists(self.path(path))
 
     def list(self, folder: str) -> Sequence[str]:
@@ -137,6 +152,7 @@ class Store:
             with self._written(target, data, durable=durable) as temporary:
                 os.replace(temporary, target)
             return
+        self._written_once.pop(path, None)
         self.filesystem.pipe_file(self.path(path), data)
 
     def delete(self, path: str) -> None:
@@ -144,6 +160,7 @@ class Store:
         if self._folder:
             (self._folder / path).unlink(missing_ok=True)
             return
+        self._written_once.pop(path, None)
         with contextlib.suppress(FileNotFoundError):
             self.filesystem.rm_file(self.path(path))
 
@@ -220,6 +237,12 @@ class Process:
     pid: int
     started: int
     """Start in clock ticks since boot; compared for equality only."""
+
+    @classmethod
+    def of(cls, pid: int) -> "Process | None":
+        """A living process of this machine, None if there is none."""
+        started = _start_ticks(pid)
+        return None if started is None else cls(machine=_machine(), pid=pid, started=started)
 
     @classmethod
     def current(cls) -> "Process":
@@ -372,6 +395,20 @@ class TrialFolder:
             return None
         state = (claim["owner"], claim["counter"])
         return None if self._watch.still_for(path, state) >= STALE_SECONDS else claim
+
+    def give_back(self, pid: int) -> None:
+        """Release the newest claim for its process, one of this machine that was killed.
+
+        Other machines cannot see that it is gone and would wait for :data:`STALE_SECONDS`.
+        """
+        names = self.store.list(self.file("claims"))
+        if not names:
+            return
+        path = self.file(f"claims/{names[-1]}")
+        claim = self.store.read_json(path)
+        process = Process(**claim["process"])
+        if process.pid == pid and process.is_gone():
+            self.store.write_json(path, claim | {"released": True})
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[Claim]:

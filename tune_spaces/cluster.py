@@ -28,6 +28,7 @@ from raise_model.errors import UserError
 from raise_model.specs import TrialSpec
 from raise_model.store import Store
 from raise_model.training.device import DeviceChoice
+from tune_spaces.cluster_access import check_token, check_token_file
 from tune_spaces.home import OBJECT_STORE_BYTES, default_cache, raise_home, ray_environment
 
 FREE_BYTES_PER_TRIAL = 64 * 1024**2
@@ -97,8 +98,9 @@ def connect(
             "dashboard_host": "127.0.0.1",
             "object_store_memory": OBJECT_STORE_BYTES,
         }
+        _adopt(ray_environment(home or raise_home()))
     else:
-        _check_answers(address)
+        check_address(address, home=home)
     with _sigterm_kept():
         try:
             url = ray.init(address, **options).dashboard_url
@@ -111,6 +113,13 @@ def connect(
     return _dashboard_url
 
 
+def check_address(address: str, *, home: Path | None = None) -> None:
+    """:raises UserError: if no cluster answers at ``host:port``, or it refuses our token."""
+    _check_answers(address)
+    _adopt(ray_environment(home or raise_home()))
+    check_token(address)
+
+
 def _adopt(environment: Mapping[str, str]) -> None:
     """Put variables into this process's environment, where the user has not set them.
 
@@ -119,6 +128,7 @@ def _adopt(environment: Mapping[str, str]) -> None:
     """
     for name, value in environment.items():
         os.environ.setdefault(name, value)
+    check_token_file()
     raylet: Any = _raylet
     raylet.Config.initialize("")
     raylet.AuthenticationTokenLoader.instance().reset_cache()
@@ -158,6 +168,17 @@ def resolve_resources(resources: Resources) -> Resources:
         device = "cuda" if ray.cluster_resources().get("GPU", 0) > 0 else "cpu"
     gpus = (resources.gpus_per_trial or 1.0) if device == "cuda" else 0.0
     return dataclasses.replace(resources, device=device, gpus_per_trial=gpus)
+
+
+def alone_request(resources: Resources) -> dict[str, float]:
+    """What Ray reserves for a trial that shares its device with none; its threads stay.
+
+    A whole GPU, or where there are none all CPUs of the largest node.
+    """
+    if resources.device == "cuda":
+        return {"cpu": resources.cpus_per_trial, "gpu": max(1.0, resources.gpus_per_trial)}
+    cpus = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    return {"cpu": max([float(resources.cpus_per_trial), *cpus]), "gpu": 0.0}
 
 
 def preflight(

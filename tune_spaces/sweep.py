@@ -27,20 +27,24 @@ from ray import tune
 
 from raise_model.specs import TrialSpec
 from raise_model.store import Store
-from tune_spaces.cluster import Resources, default_cache, resolve_resources
+from tune_spaces.cluster import Resources, alone_request, default_cache, resolve_resources
 from tune_spaces.halving import Halving, Row, ended_curve, is_pruned, write_pruned
 from tune_spaces.trainable import trainable
+from tune_spaces.trial_process import SIGKILLED
 
 MAX_FAILURES = 2
 """Restarts of one trial whose process died or whose failure may pass."""
 HELD_POLL_SECONDS = 2.0
 
 OnReport = Callable[[str, dict[str, float]], None]
+OnNode = Callable[[str, str], None]
+"""Called with a trial's name and the host name of the node that trains it."""
 OnState = Callable[[str, str, str], None]
 """Called with a trial's name, its new state and one line of detail.
 
 States: ``done`` (found, made here, or made elsewhere), ``running``, ``retrying`` (its process
-died), ``waiting`` (held by another run), ``pruned`` (given up), ``failed``.
+died), ``waiting`` (held by another run, or out of memory until it can run alone), ``pruned``
+(given up), ``failed``.
 """
 
 
@@ -64,6 +68,7 @@ def sweep(
     resources: Resources,
     on_report: OnReport,
     on_state: OnState,
+    on_node: OnNode = lambda name, node: None,
     cache: Path | None = None,
     prunable: Collection[str] = (),
 ) -> SweepOutcome:
@@ -78,7 +83,7 @@ def sweep(
         (:mod:`tune_spaces.halving`).
     """
     resources = resolve_resources(resources)
-    progress = _Progress(store, specs, on_report, on_state, prunable)
+    progress = _Progress(store, specs, on_report, on_state, on_node, prunable)
     request = {
         "store": store.root,
         "device": resources.device,
@@ -86,12 +91,19 @@ def sweep(
         "cache": str(cache or default_cache()),
     }
     while unfinished := progress.unfinished():
-        free = [spec for spec in unfinished if store.trial(spec).holder() is None]
+        free = []
         for spec in unfinished:
-            if spec not in free:
+            if store.trial(spec).holder() is None:
+                free.append(spec)
+            else:
                 progress.set_state(spec.name, "waiting", "another run trains it")
-        if free:
-            _run_tuner(free, request, resources, progress)
+        sharing = [spec for spec in free if spec.name not in progress.crowded]
+        if sharing:
+            _run_tuner(sharing, request, resources.request, resources, progress)
+        elif free:
+            # All others are through: whoever ran out of memory has a device to itself.
+            progress.alone |= {spec.name for spec in free}
+            _run_tuner(free, request, alone_request(resources), resources, progress)
         else:
             time.sleep(HELD_POLL_SECONDS)
     return progress.outcome()
@@ -109,6 +121,7 @@ class _Progress:
         specs: Sequence[TrialSpec],
         on_report: OnReport,
         on_state: OnState,
+        on_node: OnNode,
         prunable: Collection[str],
     ) -> None:
         self._store = store
@@ -118,8 +131,14 @@ class _Progress:
         """By step: an attempt that goes on reports the rows of earlier ones again."""
         self._states: dict[str, str] = {}
         self._failed: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
         self._on_state = on_state
         self._on_report = on_report
+        self._on_node = on_node
+        self.crowded: set[str] = set()
+        """Trials that ran out of memory beside others."""
+        self.alone: set[str] = set()
+        """Those of them that got a device to themselves."""
 
     def unfinished(self) -> list[TrialSpec]:
         """Trials that have not ended, in the order given; notes those that ended elsewhere."""
@@ -147,6 +166,12 @@ class _Progress:
             self._curves[name][row["step"]] = kept
         self._on_report(name, row)
 
+    def place(self, name: str, node: str) -> None:
+        """A trial runs on a node; the caller hears of it where that is news."""
+        if self._nodes.get(name) != node:
+            self._nodes[name] = node
+            self._on_node(name, node)
+
     def prune(self, name: str) -> None:
         """A trial was given up."""
         curve = [row for _, row in sorted(self._curves[name].items())]
@@ -162,6 +187,14 @@ class _Progress:
         log = self._store.path(self._store.trial(name).file("log.txt"))
         self._failed[name] = f"{reason}; log: {log}"
         self.set_state(name, "failed", self._failed[name])
+
+    def out_of_memory(self, name: str, reason: str) -> None:
+        """A trial ran out of memory: it is tried once more, alone, after all others."""
+        if name in self.alone:
+            self.fail(name, f"{reason}; alone on its device too")
+            return
+        self.crowded.add(name)
+        self.set_state(name, "waiting", f"{reason}; tried once more alone, after the others")
 
     def outcome(self) -> SweepOutcome:
         done = [name for name in self._specs if self._states.get(name) == "done"]
@@ -202,6 +235,7 @@ class _Watcher(tune.Callback):
         if "outcome" in result:
             self._outcomes[trial.trial_id] = (result["outcome"], result["reason"])
         else:
+            self._progress.place(self._name(trial), result["hostname"])
             self._progress.report(self._name(trial), result["row"])
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
@@ -215,6 +249,8 @@ class _Watcher(tune.Callback):
             self._progress.set_state(name, "waiting", reason)
         elif outcome == "refused":
             self._progress.fail(name, reason)
+        elif outcome == "memory":
+            self._progress.out_of_memory(name, reason)
         else:
             self._progress.set_state(name, "done")
 
@@ -222,7 +258,12 @@ class _Watcher(tune.Callback):
         self._progress.set_state(self._name(trial), "retrying", self._reason(trial))
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        self._progress.fail(self._name(trial), self._reason(trial))
+        name, reason = self._name(trial), self._reason(trial)
+        if SIGKILLED in reason:
+            # At every attempt: the system may have been short of memory each time.
+            self._progress.out_of_memory(name, reason)
+        else:
+            self._progress.fail(name, reason)
 
     def _reason(self, trial: Any) -> str:
         lost = ("failed", "the trial's worker or its machine was lost")
@@ -232,10 +273,14 @@ class _Watcher(tune.Callback):
 def _run_tuner(
     specs: Sequence[TrialSpec],
     request: Mapping[str, Any],
+    share: Mapping[str, float],
     resources: Resources,
     progress: _Progress,
 ) -> None:
-    """One Tuner over ``specs``; what became of them is in ``progress`` and in the store."""
+    """One Tuner over ``specs``; what became of them is in ``progress`` and in the store.
+
+    :param share: what Ray reserves for each.
+    """
     names = {spec.fingerprint: spec.name for spec in specs}
 
     def trial_name(trial: Any) -> str:
@@ -247,7 +292,7 @@ def _run_tuner(
         tempfile.TemporaryDirectory(prefix="raise-tune-", ignore_cleanup_errors=True) as folder,
     ):
         tune.Tuner(
-            tune.with_resources(trainable, resources.request),
+            tune.with_resources(trainable, dict(share)),
             param_space={
                 **request,
                 "spec": tune.grid_search([spec.to_json() for spec in specs]),

@@ -8,7 +8,8 @@ context, random state and file handles are its own, and killing it harms no othe
 
 The nursery is single-threaded and never touches a GPU, so that forking it is safe.  It ends
 when the actor's end of the connection closes, and a child ends with its nursery, so that
-nothing outlives a killed actor.
+nothing outlives a killed actor.  Only a small process stays a moment, to give the claim of a
+killed child back: other machines could not tell that it is gone.
 """
 
 import gc
@@ -19,6 +20,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -27,6 +29,11 @@ from typing import Any, Literal
 
 import pyarrow
 
+from raise_model.specs import TrialSpec
+from raise_model.store import Process, Store
+
+GIVE_BACK_SECONDS = 120.0
+"""For so long a killed process may take to be gone, and the store to answer."""
 PRELOADED = (
     "raise_model.training.trial",
     "raise_model.models.raise_net.model",
@@ -34,7 +41,8 @@ PRELOADED = (
     "torch._dynamo",
     "scipy.optimize",
 )
-Outcome = Literal["done", "held", "refused", "failed"]
+Outcome = Literal["done", "held", "refused", "memory", "failed"]
+SIGKILLED = "SIGKILL; out of memory?"
 STOP = "stop"
 """What an actor says to give the trial up that runs."""
 
@@ -65,13 +73,15 @@ class Nursery:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        # A working directory that cannot vanish: Tune's own may.
+        # A working directory that cannot vanish: Tune's own may.  A session of its own: Ray
+        # kills the process group of a worker at once, and nobody could give the claim back.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tune_spaces.trial_process", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env=environment,
             cwd="/",
+            start_new_session=True,
         )
         theirs.close()
 
@@ -115,7 +125,7 @@ class Nursery:
 
 def _describe_exit(code: int) -> str:
     if code == -signal.SIGKILL:
-        return "the trial's process was killed (SIGKILL; out of memory?)"
+        return f"the trial's process was killed ({SIGKILLED})"
     if code < 0:
         return f"the trial's process was killed by signal {-code}"
     return f"the trial's process ended with status {code} before the training did"
@@ -165,6 +175,8 @@ def _serve(actor: Connection) -> None:
             ended = _relay(ours, actor)
         except (EOFError, ConnectionError):
             child.kill()
+            child.join()
+            _give_back_later(request, child.pid)
             return
         except _Stopped:
             child.kill()
@@ -175,6 +187,8 @@ def _serve(actor: Connection) -> None:
             child.kill()
             child.join()
         ours.close()
+        if ended is None:
+            _give_back_later(request, child.pid)
         actor.send(ended if ended else child.exitcode)
 
 
@@ -202,24 +216,62 @@ def _relay(child: Connection, actor: Connection) -> Ended | None:
         actor.send(message)
 
 
-def _end_with_parent() -> None:
+def _give_back_later(request: Mapping[str, Any], pid: int | None) -> None:
+    """Give the claim of a process back once it is gone, from a process that nobody waits for.
+
+    Not from the nursery: S3 clients have threads.
+    """
+    trial = TrialSpec.from_json(request["spec"]).name
+    given_back = subprocess.Popen(
+        [sys.executable, "-m", "tune_spaces.trial_process", "give-back", request["store"],
+         trial, str(pid)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    # It ends by itself, which nobody needs to be warned of.
+    given_back.returncode = 0
+
+
+def _give_back(root: str, trial: str, pid: int) -> None:
+    process = Process.of(pid)
+    deadline = time.monotonic() + GIVE_BACK_SECONDS
+    while process and not process.is_gone() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    while True:
+        try:
+            Store(root).trial(trial).give_back(pid)
+        except Exception:
+            # What killed the trial may have taken the network along.  S3 clients have errors of
+            # their own; if the store stays away, others wait until the claim has stood still.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(5)
+        else:
+            return
+
+
+def _end_with_parent(request: Mapping[str, Any]) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
+    _give_back_later(request, os.getpid())
     os._exit(1)
 
 
 def _train(connection: Connection, request: Mapping[str, Any]) -> None:
     """In the child."""
-    threading.Thread(target=_end_with_parent, daemon=True, name="end-with-parent").start()
+    threading.Thread(
+        target=_end_with_parent, args=(request,), daemon=True, name="end-with-parent"
+    ).start()
     _train_and_say(connection.send, request)
 
 
 def _train_and_say(say: Callable[[Any], None], request: Mapping[str, Any]) -> None:
     """Train; say the rows, and last how it ended."""
+    import torch
+
     from raise_model.errors import UserError
-    from raise_model.specs import TrialSpec
-    from raise_model.store import ClaimLost, Held, Store
+    from raise_model.store import ClaimLost, Held
     from raise_model.training.fit import NonFiniteLoss
     from raise_model.training.trial import run_trial
 
@@ -238,6 +290,9 @@ def _train_and_say(say: Callable[[Any], None], request: Mapping[str, Any]) -> No
     except (UserError, NonFiniteLoss) as error:
         # The same again at every attempt: not worth a second one.
         ended = Ended(outcome="refused", reason=_one_line(error))
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        # At once again beside the same others would end the same way.
+        ended = Ended(outcome="memory", reason=_one_line(error))
     except Exception as error:
         # The traceback is in the trial's log; the store or the memory may be back next time.
         ended = Ended(outcome="failed", reason=_one_line(error))
@@ -254,4 +309,7 @@ if __name__ == "__main__":
     # Under its own name, so that what is sent can be read at the other end.
     from tune_spaces import trial_process
 
-    trial_process._serve(Connection(int(sys.argv[1])))
+    if sys.argv[1] == "give-back":
+        trial_process._give_back(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    else:
+        trial_process._serve(Connection(int(sys.argv[1])))

@@ -1,9 +1,10 @@
 """Odd versions of problems: one panel of the nine breaks one rule (paper, section 4.3).
 
 The scene of one panel is changed in exactly one ruled attribute of one component, so that the
-matrix no longer obeys that rule, and drawn anew by the renderer that drew the others.  The
-paper puts a distractor of the candidate set at the bottom right; ``bottom_right`` changes that
-panel here too, ``any`` each of the nine with equal probability.
+matrix no longer obeys that rule, and drawn anew by the renderer that drew the others: of each
+of the nine panels with equal probability (``any``), or of the last one (``bottom_right``).  The
+paper's own version (``candidate``) puts a wrong candidate of the problem at the bottom right, any
+of them with equal probability; in I-RAVEN it may break several rules.
 
 A ruled attribute is one with a label under the merged label map: Number/Position where there
 are several slots, Type, Size, and Color where it has more than one level.  One that is constant
@@ -18,7 +19,7 @@ from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import Bool, Int, UInt8
 
 from raise_model.data import schema
 from raise_model.data.grammar import configuration
@@ -30,7 +31,7 @@ from raise_model.matrix import BOTTOM_RIGHT, NUM_PANELS
 from raise_model.specs import Resize
 from raise_model.store import Store
 
-Odd = Literal["any", "bottom_right"]
+Odd = Literal["any", "bottom_right", "candidate"]
 Place = tuple[int, str]
 """Component and ruled attribute, as the merged label map names them."""
 Entities = Sequence[Mapping[str, int]]
@@ -48,9 +49,10 @@ class OddPanel:
 
     position: int
     """The odd panel, 0 to 8, row by row."""
-    place: Place
+    places: tuple[Place, ...]
+    """Whose rules are broken: one, or by a candidate one or more."""
     changed: str
-    """``number``, ``position``, ``type``, ``size`` or ``color``."""
+    """``number``, ``position``, ``type``, ``size`` or ``color``; or ``candidate``."""
     entities: Entities
     """Of the odd panel, after the change."""
     picture: UInt8[np.ndarray, "160 160"] = field(compare=False)
@@ -63,8 +65,8 @@ class OddPanels:
     places: Sequence[Place]
     """Every ruled attribute of the configuration."""
     position: Int[np.ndarray, " problems"]
-    place: Int[np.ndarray, " problems"]
-    """Index into ``places``."""
+    broken: Bool[np.ndarray, "problems places"]
+    """Which of ``places`` have their rules broken."""
     suspects: Int[np.ndarray, " problems"]
     """How many panels could each be the odd one; see :func:`count_suspects`."""
     panels: UInt8[np.ndarray, "problems size size"]
@@ -80,6 +82,8 @@ def make_odd(problem: Problem, name: str, *, odd: Odd, seed: int) -> OddPanel:
     :raises ValueError: if no change of that panel breaks a rule.
     """
     generator = np.random.default_rng(np.random.SeedSequence([seed, problem.index]))
+    if odd == "candidate":
+        return _candidate(problem, name, generator)
     position = int(generator.integers(NUM_PANELS)) if odd == "any" else BOTTOM_RIGHT
     places = configuration(name).merged_labels
     for number in generator.permutation(len(places)):
@@ -91,10 +95,26 @@ def make_odd(problem: Problem, name: str, *, odd: Odd, seed: int) -> OddPanel:
                 if np.array_equal(picture, problem.panels[_row(problem, position)]):
                     continue
                 return OddPanel(
-                    position=position, place=place, changed=changed, entities=entities,
+                    position=position, places=(place,), changed=changed, entities=entities,
                     picture=picture,
                 )  # fmt: skip
     raise ValueError(f"problem {problem.index}: no change of panel {position} breaks a rule")
+
+
+def _candidate(problem: Problem, name: str, generator: np.random.Generator) -> OddPanel:
+    """A wrong candidate at the bottom right; one that looks right or breaks nothing is none."""
+    first = _row(problem, BOTTOM_RIGHT) - problem.target
+    right = problem.panels[first + problem.target]
+    for row in (first + generator.permutation(len(problem.entities) - first)).tolist():
+        entities, picture = problem.entities[row], problem.panels[row]
+        broken = broken_places(with_panel(problem, BOTTOM_RIGHT, entities), name)
+        places = tuple(place for place in configuration(name).merged_labels if place in broken)
+        if places and not np.array_equal(picture, right):
+            return OddPanel(
+                position=BOTTOM_RIGHT, places=places, changed="candidate", entities=entities,
+                picture=picture,
+            )  # fmt: skip
+    raise ValueError(f"problem {problem.index}: no candidate breaks a rule")
 
 
 def with_panel(problem: Problem, position: int, entities: Entities) -> Problem:
@@ -121,13 +141,13 @@ def odd_panels(
     name = manifest.configuration
     places = configuration(name).merged_labels
     positions: list[int] = []
-    numbers: list[int] = []
+    broken: list[list[bool]] = []
     suspects: list[int] = []
     panels: list[np.ndarray] = []
     for problems in read_problems(store, manifest, limit):
         found = [make_odd(problem, name, odd=odd, seed=seed) for problem in problems]
         positions += [one.position for one in found]
-        numbers += [places.index(one.place) for one in found]
+        broken += [[place in one.places for place in places] for one in found]
         suspects += [
             count_suspects(problem, name, one) for problem, one in zip(problems, found, strict=True)
         ]
@@ -136,7 +156,7 @@ def odd_panels(
     return OddPanels(
         places=places,
         position=np.array(positions),
-        place=np.array(numbers),
+        broken=np.array(broken),
         suspects=np.array(suspects),
         panels=np.concatenate(panels),
     )
@@ -176,23 +196,26 @@ def _breaks_only(
 
 
 def count_suspects(problem: Problem, name: str, odd: OddPanel) -> int:
-    """Panels of the odd version whose change in that attribute alone would mend it, 1 to 3.
+    """Panels of the odd version whose change in the broken attributes alone would mend it, 1 to 3.
 
     Under arithmetic any panel of the row may do, if levels allow; under the other rules only
     the odd one itself does, since the other rows say what step or values there are.
     """
-    rule = _rule(problem, odd.place)
-    if rule["rule"] != "arithmetic":
-        return 1
     spoiled = with_panel(problem, odd.position, odd.entities)
     first = odd.position - odd.position % 3
     others = [position for position in range(first, first + 3) if position != odd.position]
     return 1 + sum(
-        any(
-            odd.place not in broken_places(with_panel(spoiled, position, scene), name)
-            for scene in _mended(spoiled, name, position, odd.place, rule["attribute"])
-        )
+        all(_can_mend(problem, spoiled, name, position, place) for place in odd.places)
         for position in others
+    )
+
+
+def _can_mend(problem: Problem, spoiled: Problem, name: str, position: int, place: Place) -> bool:
+    """Whether another panel's change in an attribute makes the row obey its rule again."""
+    rule = _rule(problem, place)
+    return rule["rule"] == "arithmetic" and any(
+        place not in broken_places(with_panel(spoiled, position, scene), name)
+        for scene in _mended(spoiled, name, position, place, rule["attribute"])
     )
 
 

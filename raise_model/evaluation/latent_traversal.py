@@ -6,10 +6,8 @@ concepts being as they were, and decoded.  If concepts are well decomposed a lin
 attribute: the pictures are read back by nearest rendering and compared with the unmoved panel's.
 """
 
-import base64
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,6 +18,7 @@ from raise_model.data.loader import ProblemSet
 from raise_model.data.odd_panel import Place
 from raise_model.evaluation.concept_alignment import attribute_name
 from raise_model.evaluation.nearest_rendering import NearestRendering
+from raise_model.evaluation.pictures import png_of
 from raise_model.evaluation.selection import BATCH_SIZE, evaluating
 from raise_model.models.solver import Solver, UnsupportedProtocol
 from raise_model.specs import EvaluationSpec, TrialSpec
@@ -67,7 +66,7 @@ def latent_traversal(
         "attributes": [attribute_name(place) for place in places],
         "changed": changed.tolist(),
         "purity": float((ordered[:, -1] - ordered[:, -2]).mean()),
-        "png": _png(moved[0]),
+        "png": png_of(moved[0, :, :, 0]),
     }
 
 
@@ -105,12 +104,3 @@ def _differs(
     column = _LEVELS.index(attribute)
     both = (first[..., 0] > 0) & (second[..., 0] > 0)
     return (both & (first[..., column] != second[..., column])).any(-1)
-
-
-def _png(images: Float[Tensor, "concepts steps 1 size size"]) -> str:
-    """One picture of all, white lines of a pixel between them; 64 shades take half the space."""
-    framed = torch.nn.functional.pad(images[:, :, 0], (0, 1, 0, 1), value=1.0)
-    rows = framed.permute(0, 2, 1, 3).flatten(2).flatten(0, 1)
-    shades = rows.mul(255 / 4).round().mul(4).clamp_max(255).byte().numpy()
-    _, encoded = cv2.imencode(".png", shades, (cv2.IMWRITE_PNG_COMPRESSION, 9))
-    return base64.b64encode(encoded.tobytes()).decode()

@@ -30,6 +30,7 @@ from raise_model.data.odd_panel import (
 from raise_model.data.schema import Problem
 from raise_model.evaluation.concept_alignment import attribute_name
 from raise_model.evaluation.nearest_rendering import NearestRendering
+from raise_model.evaluation.pictures import png_of
 from raise_model.evaluation.selection import evaluating
 from raise_model.models.solver import Solver, UnsupportedProtocol
 from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS
@@ -37,6 +38,8 @@ from raise_model.specs import EvaluationSpec, TrialSpec
 from raise_model.store import Store
 
 PROBLEMS = 200
+EXAMPLES = 4
+"""Answers that a result shows."""
 _BATCH = 50
 
 
@@ -58,7 +61,9 @@ def multi_answer(
     :returns: share_valid, of all answers; distinct_valid, mean number of different ones of a
         problem; share_solved, of problems with one at least; share_with_other, with one that
         differs from the data's answer; by_attribute, share of answers that keep that rule;
-        decoded_valid, share of the data's answers that still do once encoded and decoded.
+        decoded_valid, share of the data's answers that still do once encoded and decoded;
+        examples, the first answer to each of the first problems: the matrix as a picture, which
+        panels were missing, and the attributes whose rules it breaks.
     :raises UnsupportedProtocol: if the solver draws no pictures.
     """
     if "decode" not in solver.supports and "pixel" not in solver.supports:
@@ -79,25 +84,40 @@ def multi_answer(
                 own = solver.latents_of(codes)[hidden].unflatten(0, (len(rows), -1))
                 decoded.append(solver.decode(own).cpu())
     reader = NearestRendering(manifest.configuration, trial.data.image_size, trial.data.resize)
-    levels = _read(reader, torch.cat(images))
+    answers = torch.cat(images)
+    levels = _read(reader, answers)
     own_levels = _read(reader, torch.cat(decoded)[:, None]) if decoded else None
     judge = _Judge(reader, manifest.configuration)
+    examples: list[dict[str, Any]] = []
     row = 0
     for part in read_problems(store, manifest, number):
         for problem in part:
             positions = missing[row].nonzero()[:, 0].tolist()
-            judge.add(
+            broken = judge.add(
                 problem,
                 positions,
                 levels[row],
                 own_levels if own_levels is None else own_levels[row, 0],
             )
+            if row < EXAMPLES:
+                panels = problems.batch(torch.tensor([row]), torch.device("cpu")).panels[0]
+                panels = panels.clone()
+                panels[missing[row]] = answers[row, 0].to(panels.dtype)
+                examples.append(
+                    {
+                        "problem": row,
+                        "missing": positions,
+                        "broken": [attribute_name(place) for place in sorted(broken)],
+                        "png": png_of(panels[:, 0].unflatten(0, (3, 3))),
+                    }
+                )
             row += 1
     return {
         "problems": number,
         "samples": options["samples"],
         "targets": options["targets"],
         **judge.result(),
+        "examples": examples,
     }
 
 
@@ -159,8 +179,9 @@ class _Judge:
         positions: Sequence[int],
         levels: Int[np.ndarray, "samples targets slots 4"],
         decoded: Int[np.ndarray, "targets slots 4"] | None,
-    ) -> None:
-        """
+    ) -> set[Place]:
+        """Returns what the first answer breaks.
+
         :param decoded: read from the panels' own codes as decoded: what the decoder can show.
         """
         looks = [_look(answer) for answer in levels]
@@ -179,6 +200,7 @@ class _Judge:
             self._broken.update(broken[look])
         if decoded is not None:
             self._decoded.append(not self._broken_by(problem, positions, decoded))
+        return broken[looks[0]]
 
     def _broken_by(
         self,

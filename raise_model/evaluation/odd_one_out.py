@@ -18,7 +18,8 @@ is the squared distance between the predicted code and the panel's own.
 Attributes are those of the merged label map, whatever map the solver was trained with, and are
 matched to concepts by the likeliest rules of the other split's intact problems.  Under
 arithmetic a row can be mended by changing any of its panels, so that no solver can always be
-right: ``ceiling`` is what one can reach that knows the rules.
+right: ``ceiling`` is what one can reach that knows the rules.  A candidate may break several
+rules; any of their attributes is then right.
 """
 
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ from torch import Tensor
 from raise_model.data.loader import ProblemSet, load
 from raise_model.data.odd_panel import OddPanels, odd_panels
 from raise_model.evaluation.concept_alignment import attribute_name, match, rule_gain
+from raise_model.evaluation.pictures import png_of
 from raise_model.evaluation.selection import BATCH_SIZE, evaluating
 from raise_model.models.solver import Prediction, Solver
 from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS
@@ -42,6 +44,8 @@ from raise_model.store import Store
 
 QUANTILE = 0.95
 """Share of the other split's intact problems that are called intact."""
+EXAMPLES = 4
+"""Problems that a result shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +71,9 @@ def odd_one_out(
 ) -> dict[str, Any]:
     """Accuracy of the odd panel and of its attribute; see the module's description.
 
-    Options: ``odd``, ``any`` or ``bottom_right``.  Errors are means over the rounds.
+    Options: ``odd``, what :mod:`raise_model.data.odd_panel` makes odd; ``candidate`` is the
+    paper's.  Errors are means over the rounds.  ``examples``: the first problem of each broken
+    attribute, its panels as a picture and each panel's error in each concept.
 
     :param limit: take the first so many problems only.
     """
@@ -87,13 +93,10 @@ def odd_one_out(
     reference, rules = intact_errors(solver, other, known, rounds, generator, device)
     intact, _ = intact_errors(solver, problems, number, rounds, generator, device)
     labels = torch.from_numpy(other.rule_labels("merged")[:known])
-    return summarise(
-        odd_errors(solver, problems, odd, rounds, generator, device),
-        odd,
-        intact,
-        reference,
-        None if rules is None else match(rule_gain(rules, labels)),
-    )
+    errors = odd_errors(solver, problems, odd, rounds, generator, device)
+    concept_of = None if rules is None else match(rule_gain(rules, labels))
+    result = summarise(errors, odd, intact, reference, concept_of)
+    return result | {"examples": _examples(problems, odd, errors, concept_of)}
 
 
 def intact_errors(
@@ -216,14 +219,13 @@ def summarise(
     :param reference: of other problems, for the threshold.
     :param concept_of: concept of each of ``odd.places``; None for a solver without rules.
     """
-    position, place = torch.from_numpy(odd.position), torch.from_numpy(odd.place)
-    concepts = [concept for concept in concept_of or () if concept is not None]
-    concepts = concepts or list(range(errors.own.shape[2]))
+    position, broken = torch.from_numpy(odd.position), torch.from_numpy(odd.broken)
+    concepts = _matched(concept_of, errors.own.shape[2])
     totals = errors.own[:, :, concepts].sum(2)
-    called = totals.argmax(1)
-    mended = errors.left[:, :, concepts].sum(2).argmin(1)
-    named, named_mended = (
-        None if concept_of is None else _attribute(errors.own, panel, concept_of)
+    called, mended = totals.argmax(1), errors.left[:, :, concepts].sum(2).argmin(1)
+    every = torch.arange(len(position))
+    right, right_mended = (
+        None if concept_of is None else broken[every, _attribute(errors.own, panel, concept_of)]
         for panel in (called, mended)
     )
     threshold = reference[:, :, concepts].sum(2).amax(1).quantile(QUANTILE)
@@ -233,34 +235,71 @@ def summarise(
         "problems": len(position),
         "panel_accuracy": _share(called == position),
         "panel_accuracy_all": _share(errors.own.sum(2).argmax(1) == position),
-        "attribute_accuracy": None if named is None else _share(named == place),
+        "attribute_accuracy": None if right is None else _share(right),
         "by_position": [_share((called == position)[rows]) for rows in positions],
         "by_attribute": {
             name: {
-                "problems": int((place == number).sum()),
-                "panel_accuracy": _share((called == position)[place == number]),
-                "attribute_accuracy": (
-                    None if named is None else _share((named == place)[place == number])
-                ),
-                "repair_panel_accuracy": _share((mended == position)[place == number]),
+                "problems": int(rows.sum()),
+                "panel_accuracy": _share((called == position)[rows]),
+                "attribute_accuracy": None if right is None else _share(right[rows]),
+                "repair_panel_accuracy": _share((mended == position)[rows]),
             }
-            for number, name in enumerate(names)
+            for name, rows in zip(names, broken.T, strict=True)
         },
         "repair": {
             "panel_accuracy": _share(mended == position),
-            "attribute_accuracy": (None if named_mended is None else _share(named_mended == place)),
+            "attribute_accuracy": None if right_mended is None else _share(right_mended),
             "by_position": [_share((mended == position)[rows]) for rows in positions],
         },
         "ceiling": float((1 / odd.suspects).mean()),
         "chance_panel": 1 / NUM_PANELS,
-        "chance_attribute": 1 / len(names),
+        "chance_attribute": float(odd.broken.sum() / odd.broken.size),
         "constant_answer": float(np.bincount(odd.position).max() / len(position)),
-        "constant_attribute": float(np.bincount(odd.place).max() / len(place)),
+        "constant_attribute": float(odd.broken.mean(0).max()),
         "threshold": float(threshold),
         "false_alarms": _share(intact[:, :, concepts].sum(2).amax(1) > threshold),
         "detected": _share(totals.amax(1) > threshold),
         "concept_of": None if concept_of is None else dict(zip(names, concept_of, strict=True)),
     }
+
+
+def _matched(concept_of: Sequence[int | None] | None, concepts: int) -> list[int]:
+    """Concepts that an attribute is matched to; all for a solver without rules."""
+    matched = [concept for concept in concept_of or () if concept is not None]
+    return matched or list(range(concepts))
+
+
+def _examples(
+    problems: ProblemSet,
+    odd: OddPanels,
+    errors: Errors,
+    concept_of: Sequence[int | None] | None,
+) -> list[dict[str, Any]]:
+    """The first problem of each attribute, so that what is shown is not chosen by its result."""
+    concepts = _matched(concept_of, errors.own.shape[2])
+    names = [attribute_name(place) for place in odd.places]
+    rows = sorted({int(column.argmax()) for column in odd.broken.T if column.any()})
+    made = []
+    for row in rows[:EXAMPLES]:
+        panels = problems.batch(torch.tensor([row]), torch.device("cpu")).panels[0, :, 0].clone()
+        panels[odd.position[row]] = torch.from_numpy(odd.panels[row]).float() / 255
+        own = errors.own[row]
+        called = int(own[:, concepts].sum(1).argmax())
+        named = None
+        if concept_of is not None:
+            named = names[int(_attribute(own[None], torch.tensor([called]), concept_of))]
+        made.append(
+            {
+                "problem": row,
+                "odd": int(odd.position[row]),
+                "broken": [name for name, b in zip(names, odd.broken[row], strict=True) if b],
+                "called": called,
+                "named": named,
+                "errors": [[float(f"{value:.3g}") for value in line] for line in own.tolist()],
+                "png": png_of(panels.unflatten(0, (3, 3))),
+            }
+        )
+    return made
 
 
 def _attribute(

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import torch
 
 from raise_model.data.loader import ProblemSet
+from raise_model.data.odd_panel import Odd
 from raise_model.errors import UserError
 from raise_model.evaluation.arbitrary_position import Duplicates, Masks, arbitrary_position
 from raise_model.evaluation.concept_alignment import concept_alignment
@@ -121,7 +122,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             "duplicates": get_args(Duplicates),
         },
     ),
-    "odd_one_out": Protocol(revision=1, run=_odd_one_out, options={"odd": ("any", "bottom_right")}),
+    "odd_one_out": Protocol(revision=1, run=_odd_one_out, options={"odd": get_args(Odd)}),
     "rule_accuracy": Protocol(revision=1, run=_rule_accuracy, options={}),
     "concept_alignment": Protocol(revision=1, run=_concept_alignment, options={}),
     "latent_traversal": Protocol(revision=1, run=_latent_traversal, options={}),

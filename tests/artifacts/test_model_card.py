@@ -16,7 +16,7 @@ def test_a_card_has_size_cost_needs_and_presets():
     assert 0 < card.prediction_gflop < card.training_gflop < 0.01
     assert card.reads == ["panels", "labels"]
     assert {"bottom_right", "latent", "pixel"} <= set(card.supports)
-    assert card.steps == {"paper": 600_000, "lite": 15_000, "demo": 3_000, "smoke": 20}
+    assert card.steps == {"paper": 600_000, "lite": 20_000, "demo": 3_000, "smoke": 20}
     assert json.loads(json.dumps(card.to_json()))["model"] == "raise"
 
 

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from artifacts import published
+from artifacts.gaps import gaps
 from artifacts.numbers import selection_numbers
-from artifacts.paper_cells import gaps, paper_cells
+from artifacts.paper_cells import paper_cells
 from artifacts.paper_tables import paper_tables
 from artifacts.records import EvaluationRecord, TrialRecord
 from raise_model.presets import trial_spec

@@ -1,12 +1,10 @@
 """Figures show the numbers they are given."""
 
-import pandas as pd
 import pytest
 
 from artifacts import plots
 from artifacts.numbers import Number
-from artifacts.paper_cells import paper_cells
-from artifacts.plots import Curve
+from artifacts.paper_cells import Extension, paper_cells
 
 
 def number(model="raise", mean=0.5, std=0.1, **setting):
@@ -53,22 +51,23 @@ def test_label_ratios_have_a_panel_a_configuration_and_a_line_a_group():
     assert ticks == ["0", "5"]
 
 
-def test_training_curves_are_against_steps_and_seconds():
-    rows = pd.DataFrame({"step": [500.0, 1000.0], "validation_accuracy": [0.25, 0.5]})
-    curves = [
-        Curve(model="raise", configuration=name, label="RAISE", rows=rows, steps=1000, seconds=60.0)
-        for name in ("left_right", "center", "left_right")
-    ]
-    figure = plots.training_curves(curves)
-    assert len(figure.axes) == 4
-    assert figure.axes[0].get_ylabel().startswith("Center")
-    by_step, by_second = (axes.get_lines()[0] for axes in figure.axes[:2])
-    assert list(by_step.get_xdata()) == [500.0, 1000.0]
-    assert list(by_second.get_xdata()) == [30.0, 60.0]
-    assert list(by_second.get_ydata()) == [25.0, 50.0]
-    # Two seeds: two lines, one name.
-    assert len(figure.axes[2].get_lines()) == 2
-    assert len(figure.axes[3].get_legend().get_texts()) == 1
+def test_positions_show_models_that_the_paper_lacks():
+    cells = paper_cells([])
+    (cell,) = [
+        c.cell for c in cells
+        if (c.cell.table, c.cell.dataset, c.cell.configuration, c.cell.model)
+        == ("arbitrary_position", "RAVEN", "up_down", "RAISE")
+        and (c.cell.num_targets, c.cell.num_distractors) == (2, 3)
+    ]  # fmt: skip
+    added = [Extension(cell=cell, number=number("raise_plus", mean=0.75))]
+    figure = plots.accuracy_by_distractors(cells, "RAVEN", added)
+    (panel,) = [axes for axes in figure.axes if axes.get_title() == "U-D, |T| = 2"]
+    (drawn,) = [each.lines[0] for each in panel.containers]
+    assert list(drawn.get_xydata()[0]) == [1, 75.0]
+    assert not any(axes.containers for axes in figure.axes if axes is not panel)
+    assert "RAISE plus" in [text.get_text() for text in figure.legends[0].get_texts()]
+    other = plots.accuracy_by_distractors(cells, "I-RAVEN", added)
+    assert not any(axes.containers for axes in other.axes)
 
 
 def test_a_figure_has_the_same_bytes_every_time():

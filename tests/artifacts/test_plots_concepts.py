@@ -1,18 +1,17 @@
 """Pictures of concepts show what they are given, framed where it is due."""
 
-import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from artifacts.plots_concepts import FRAME, draw_answers, draw_odd_one_out, draw_traversal
-
-
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
+from artifacts.plots_concepts import (
+    FRAME,
+    OddExample,
+    attribute_labels,
+    draw_answers,
+    draw_odd_one_out,
+    draw_traversal,
+)
 
 
 def frames(axes):
@@ -40,16 +39,30 @@ def test_traversal_has_a_row_a_concept_and_the_matrix_beside_it(tmp_path):
 
 
 def test_odd_one_out_frames_the_odd_panel_in_both_parts(tmp_path):
-    shown, errors = panels(9), np.random.default_rng(1).random((9, 4))
-    figure = draw_odd_one_out(shown, errors, 5, ["size0", None, "color0", None])
-    matrix, error_map = figure.axes[:2]
-    assert np.array_equal(matrix.images[0].get_array()[6:12, 12:18], shown[5])
-    assert frames(matrix) == [(2, 1, 1)]
-    assert np.array_equal(error_map.images[0].get_array(), errors)
-    assert frames(error_map) == [(0, 5, 4)]
-    labels = [label.get_text() for label in error_map.get_xticklabels()]
-    assert labels == ["1 size0", "2", "3 color0", "4"]
+    generator = np.random.default_rng(1)
+    examples = [
+        OddExample(panels=panels(9), errors=generator.random((9, 4)), odd=odd, title=f"{odd}")
+        for odd in (5, 0, 8)
+    ]
+    figure = draw_odd_one_out(examples, ["size", None, "colour", None])
+    assert len(figure.axes) == 6
+    for example, matrix, error_map in zip(
+        examples, figure.axes[::2], figure.axes[1::2], strict=True
+    ):
+        row, column = divmod(example.odd, 3)
+        shown = matrix.images[0].get_array()[6 * row : 6 * row + 6, 6 * column : 6 * column + 6]
+        assert np.array_equal(shown, example.panels[example.odd])
+        assert frames(matrix) == [(column, row, 1)]
+        assert np.array_equal(error_map.images[0].get_array(), example.errors)
+        assert frames(error_map) == [(0, example.odd, 4)]
+        labels = [label.get_text() for label in error_map.get_xticklabels()]
+        assert labels == ["1 size", "2", "3 colour", "4"]
     figure.savefig(tmp_path / "odd.png")
+
+
+def test_attributes_say_their_component_where_there_are_several():
+    assert attribute_labels(["number_position0", "color0"]) == ["number/position", "color"]
+    assert attribute_labels(["type0", "color1"]) == ["type0", "color1"]
 
 
 def test_answers_are_framed_where_panels_were_missing(tmp_path):

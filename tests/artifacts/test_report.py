@@ -305,10 +305,8 @@ def test_an_empty_store_gives_the_papers_numbers_alone(store):
 def test_results_that_the_paper_lacks_have_tables_of_their_own(filled):
     report = build_report(filled)
     tables = {table.key: table for table in report.own}
-    (row,) = tables["own-models"].frame().to_dict("records")
-    assert (row["Model"], row["Test"], row["Ours"], row["Paper"]) == (
-        "RAISE plus", "iraven", "98.7", "99.8",
-    )  # fmt: skip
+    # RAISE plus has a row in the paper's tables.
+    assert "own-models" not in tables
     (row,) = tables["odd-one-out"].frame().to_dict("records")
     assert row["panel accuracy"] == "0.500 ± 0.100"
     assert row["chance panel"] == "0.111 ± 0.000"
@@ -318,6 +316,36 @@ def test_results_that_the_paper_lacks_have_tables_of_their_own(filled):
     assert [row[str(place)] for place in (1, 9)] == ["0.000 ± 0.000", "0.800 ± 0.000"]
     texts = Page(page(report, [])).texts.values()
     assert any("odd one out" in text and "panel accuracy" in text for text in texts)
+
+
+def test_an_own_models_numbers_stand_below_the_model_that_it_extends(filled):
+    report = build_report(filled, preset="lite")
+    tables = {table.key: table for table in report.paper}
+    rows = tables["bottom_right_selection-i-raven"].frame().to_dict("records")
+    names = [row["Model"] for row in rows]
+    place = names.index("RAISE plus")
+    assert names[place - 1] == "RAISE"
+    assert (rows[place]["Center"], rows[place]["L-R"]) == ("98.7 (lite, 1 seed)", "·")
+    assert rows[place - 1]["Center"] == "· / 99.8"
+    names = tables["answer_selection_strategy-i-raven"].frame()["Model"].tolist()
+    assert "RAISE plus-latent" in names
+    assert "RAISE plus-pixel" not in names
+    assert "RAISE plus" not in tables["bottom_right_selection-raven"].frame()["Model"].tolist()
+    counts = report.summary()["cells"]
+    # Main table and answer selection; neither reproduced nor missing.
+    assert (counts["reproduced"], counts["own model only"], counts["missing"]) == (0, 2, 910)
+    both = build_report(filled).summary()["cells"]
+    assert both["own model only"] == 0
+    assert both["reproduced"] + both["missing"] == 912
+
+
+def test_time_to_accuracy_has_a_row_a_training(filled):
+    (table,) = [t for t in build_report(filled).own if t.key == "accuracy-against-time"]
+    rows = table.frame().to_dict("records")
+    assert len(rows) == 4
+    assert {row["Training"] for row in rows} == {t.name for t in filled.trials()}
+    assert {(row["Steps to 95 %"], row["Paper (test)"]) for row in rows} == {("·", "99.2")}
+    assert {row["Minutes in all"] for row in rows} == {"33.3"}
 
 
 def test_label_ratios_and_ablations_are_told_apart(store, evaluated):
@@ -339,7 +367,7 @@ def test_label_ratios_and_ablations_are_told_apart(store, evaluated):
     assert cell.ours.mean == 0.95
     assert "other-settings" not in tables
     only_demo = {t.key for t in build_report(store, preset="demo").own}
-    assert only_demo == {"label-ratio"}
+    assert only_demo == {"label-ratio", "accuracy-against-time"}
 
 
 def test_a_setting_beside_the_tables_says_in_what_it_differs(store, evaluated):

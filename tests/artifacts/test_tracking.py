@@ -66,7 +66,9 @@ def test_trial_run_shows_parameters_curve_evaluation_and_parent(
     spec = make_spec(3)
     with Tracker(uri) as tracker:
         tracker.start_study("demo", [spec], {"preset": "demo"})
+        tracker.place(spec, "gpu-1")
         tracker.report(spec, row(500, 0.25))
+        tracker.place(spec, "gpu-2")
         tracker.report(spec, row(1000, 0.5))
         evaluated(spec, make_evaluation("raven"), [0.3, 0.5])
         evaluated(spec, make_evaluation("iraven", space="pixel"), [0.6])
@@ -77,6 +79,7 @@ def test_trial_run_shows_parameters_curve_evaluation_and_parent(
     assert run.info.status == "FINISHED"
     assert run.info.run_name == "raise center 5% seed 3"
     assert run.data.tags["raise.fingerprint"] == spec.fingerprint
+    assert run.data.tags["raise.node"] == "gpu-2", "where it ended"
     assert run.data.params["seed"] == "3"
     assert run.data.params["config.num_concepts"] == "8"
     assert run.data.params["label_ratio"] == "0.05"

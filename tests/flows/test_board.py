@@ -1,5 +1,8 @@
 """What a sweep's reports add up to."""
 
+import random
+import statistics
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -79,3 +82,29 @@ def test_the_line_names_states_best_accuracy_and_time(board, clock):
 )
 def test_durations_are_rounded_for_people(seconds, text):
     assert duration(seconds) == text
+
+
+def test_sums_kept_are_sums_taken_anew(clock):
+    """After a random walk of states and reports they are what a fresh count gives."""
+    draw = random.Random(0)
+    names = [f"trial{number}" for number in range(20)]
+    board = Board([SimpleNamespace(name=n, steps=100, validate_every=10) for n in names], clock)
+    states = ("queued", "running", "retrying", "waiting", "pruned", "failed", "done")
+    last, best, state = dict.fromkeys(names, 0), {}, dict.fromkeys(names, "queued")
+    for _ in range(500):
+        name, accuracy = draw.choice(names), draw.choice((0.0, 0.125, 0.25, 0.5))
+        if draw.random() < 0.5:
+            last[name] = 10 * draw.randint(1, 10)
+            best[name] = max(best.get(name, 0.0), accuracy)
+            board.report(name, row(last[name], accuracy))
+        else:
+            state[name] = draw.choice(states)
+            if state[name] == "done" and last[name] == 0:
+                last[name] = 100
+            board.set_state(name, state[name])
+    ended = {n for n in names if state[n] in ("done", "pruned", "failed")}
+    covered = sum(100 if n in ended else last[n] for n in names)
+    assert board.counts == Counter(state.values())
+    assert board.fraction == pytest.approx(covered / 2000)
+    found = [value for value in best.values() if value]
+    assert f"{max(found):.3f} (median {statistics.median(found):.3f})" in board.line()

@@ -55,9 +55,10 @@ def cluster(monkeypatch, tmp_path):
     """A cluster that trains and evaluates in no time, and fails what it is told to."""
     fake = SimpleNamespace(trained=[], evaluated=[], failing=set(), gpus=0)
 
-    def sweep(store, specs, *, resources, on_report, on_state, prunable):
+    def sweep(store, specs, *, resources, on_report, on_state, on_node, prunable):
         for spec in specs:
             on_state(spec.name, "running", "")
+            on_node(spec.name, "node-1")
             on_report(spec.name, {"step": float(spec.steps), "validation_accuracy": 0.5})
             state = "failed" if spec.seed in fake.failing else "done"
             on_state(spec.name, state, "out of memory" if state == "failed" else "")

@@ -2,10 +2,13 @@
 
 import pytest
 
+from flows import plan as plan_module
 from flows.full_repro import full_repro
 from flows.local_plan import plan_here, validated
 from flows.presets import CONFIGURATIONS
+from flows.studies import Request, lower
 from raise_model.errors import UserError
+from raise_model.store import Store
 
 SCHEMA = full_repro.parameters.model_dump()
 PROPERTIES = SCHEMA["properties"]
@@ -81,3 +84,55 @@ def test_a_preset_that_a_model_lacks_is_not_advised(tmp_path):
         {**parameters, "max_hours": 0.01, "device": "cpu", "store": str(tmp_path)}
     )
     assert "more than max_hours=0.01; ask for less" in refusal
+
+
+def test_a_plan_for_a_cluster_says_where_its_costs_are_from(tmp_path):
+    parameters = {"preset": "paper", "studies": ["main_table"], "configurations": ["grid_2x2"]}
+    parameters |= {"trials": 1, "store": str(tmp_path), "gpus_per_trial": 0.5}
+    plan, _ = plan_here(parameters, gpus=2, gpu="A100")
+    assert (plan.device, plan.slots, plan.trials) == ("cuda", 4, 5)
+    rows = {row.model: row for row in plan.costs}
+    assert set(rows) == {"raise", "transformer", "clap", "anp", "lgpp"}
+    raise_row = rows["raise"]
+    assert "estimate: arithmetic at 33% of 19,500 GFLOP/s of one A100" in raise_row.source
+    # 512 problems of 5.9 GFLOP at a third of a half of the peak.
+    assert raise_row.seconds_per_step == pytest.approx(512 * 5.9 / (19_500 / 6))
+    assert plan.device_hours == pytest.approx(sum(row.device_hours for row in plan.costs))
+    whole, _ = plan_here({**parameters, "gpus_per_trial": 1.0}, gpus=1, gpu="H100")
+    assert whole.slots == 1
+    assert whole.hours == pytest.approx(whole.device_hours)
+    assert whole.hours < plan.device_hours
+    with pytest.raises(UserError, match="unknown GPU 'B9'; known: V100, A100"):
+        plan_here(parameters, gpus=1, gpu="B9")
+    with pytest.raises(UserError, match="device=cpu uses none of 8 GPUs"):
+        plan_here({**parameters, "device": "cpu"}, gpus=8)
+
+
+def test_a_finished_training_of_the_store_tells_what_the_others_cost(tmp_path):
+    parameters = {"preset": "demo", "studies": ["main_table"], "trials": 3, "device": "cpu"}
+    parameters |= {"store": str(tmp_path)}
+    request = Request(preset="demo", studies=["main_table"], trials=3)
+    first = lower(request, lambda *split: "0" * 64).trials[0]
+    folder = Store(str(tmp_path)).trial(first)
+    folder.put_spec(first)
+    before, _ = plan_here(parameters)
+    assert [row.source for row in before.costs] == [
+        "measured: one thread of an AMD EPYC (Zen 3), this project's"
+    ]
+    done = {"step": 100, "seconds": 700.0, "provenance": {"device": "NVIDIA H100"}}
+    folder.store.create_json(folder.file("done.json"), done)
+    on_gpu, _ = plan_here(parameters)
+    assert on_gpu.costs[0].source == before.costs[0].source
+    done["provenance"] = {"device": "Slow CPU"}
+    folder.store.write_json(folder.file("done.json"), done)
+    after, _ = plan_here(parameters, slots=1)
+    (row,) = after.costs
+    assert row.source == "measured: 1 trials of the store on Slow CPU"
+    assert (row.trials, row.seconds_per_step) == (2, 7.0)
+    assert after.hours == pytest.approx((2 * (7.0 * first.steps + 10.0)) / 3600)
+
+
+def test_trials_start_in_order_on_the_first_free_slot():
+    assert plan_module._wall_seconds([1, 2, 3, 4], 2) == 6
+    assert plan_module._wall_seconds([4, 3, 2, 1], 2) == 5
+    assert plan_module._wall_seconds([], 2) == 0

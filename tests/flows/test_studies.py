@@ -86,6 +86,20 @@ def test_every_cell_gets_its_first_seed_before_any_a_second():
     assert seeds == sorted(seeds)
 
 
+def test_of_the_first_seeds_the_cheap_trainings_come_first():
+    """Studies in order; costs that are not far apart change nothing."""
+    trials = lowered_of("paper", "main_table", "no_labels", trials=2).trials
+    first = [(t.model, t.steps) for t in trials if t.seed == 0 and t.data.label_ratio]
+    cheap = {"anp", "lgpp", "clap"}
+    table = [t.model for t in trials if t.seed == 0][: 5 * 7]
+    assert set(table[:21]) == cheap
+    assert set(table[21:]) == {"transformer", "raise"}
+    assert [steps for model, steps in first if model == "raise"] == [120_000] * 2 + [600_000] * 5
+    assert [t.data.label_ratio for t in trials if t.seed == 0][5 * 7 :] == [0.0] * 7
+    lite = [t.model for t in lowered_of("lite", "main_table", trials=1).trials]
+    assert lite == list(PAPER_MODELS) * 7
+
+
 def test_demo_is_two_seeds_of_raise_on_center_with_five_percent_labels():
     lowered = lower(Request(preset="demo"), digest)
     assert [(t.model, t.data.configuration, t.seed) for t in lowered.trials] == [
@@ -123,10 +137,9 @@ def test_paper_and_lite_have_all_that_the_paper_has():
 
 def test_the_papers_label_ratios_differ_by_configuration_unless_one_is_given():
     asked = {"configurations": ["center", "out_in_grid", "grid_3x3"], "models": ["raise"]}
-    ratios = [
-        t.data.label_ratio for t in lowered_of("paper", "main_table", **asked, trials=1).trials
-    ]
-    assert ratios == [0.05, 0.2, 1.0]
+    trials = lowered_of("paper", "main_table", **asked, trials=1).trials
+    ratios = {t.data.configuration: t.data.label_ratio for t in trials}
+    assert ratios == {"center": 0.05, "out_in_grid": 0.2, "grid_3x3": 1.0}
     given = lowered_of("paper", "main_table", **asked, trials=1, label_ratio=0.5)
     assert {t.data.label_ratio for t in given.trials} == {0.5}
 

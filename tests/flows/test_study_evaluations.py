@@ -86,7 +86,7 @@ def test_positions_are_not_tested_twice_on_the_same_contexts():
 def test_what_a_solver_does_not_support_is_left_out():
     assert [(m, s.options["odd"]) for m, s in evaluations("odd_one_out")] == [
         ("raise", "any"),
-        ("raise", "bottom_right"),
+        ("raise", "candidate"),
     ]
     assert evaluations("odd_one_out", models=["anp"]) == []
 

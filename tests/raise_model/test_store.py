@@ -60,6 +60,26 @@ def test_create_refuses_what_exists_and_leaves_it(store):
     assert store.read("a/b.json") == b"first"
 
 
+def test_what_never_changes_is_asked_of_s3_once(store, monkeypatch):
+    if "://" not in store.root:
+        pytest.skip("local files are read each time")
+    store.create_json("trials/x/done.json", {"step": 1})
+    asked = []
+    cat_file = store.filesystem.cat_file
+    monkeypatch.setattr(
+        store.filesystem, "cat_file", lambda path: asked.append(path) or cat_file(path)
+    )
+    trial = store.trial("x")
+    assert trial.is_done
+    assert trial.done() == trial.done() == {"step": 1}
+    assert len(asked) == 1
+    assert not trial.evaluation("y").is_done
+    store.create_json("trials/x/evaluations/y/result.json", {})
+    assert trial.evaluation("y").is_done, "what was missing may come"
+    store.delete("trials/x/done.json")
+    assert not trial.is_done
+
+
 def test_write_replaces_and_list_shows_only_whole_files(store):
     store.write("a/b", b"one")
     store.write("a/b", b"two")

@@ -208,7 +208,7 @@ def test_cluster_started_apart_takes_its_own_token_and_no_other(tmp_path):
             said = connect_elsewhere(f"127.0.0.1:{port}", tmp_path / "right")
         assert said == "connected\n"
         said = connect_elsewhere(f"127.0.0.1:{port}", tmp_path / "wrong")
-        assert said.startswith(f"Ray at 127.0.0.1:{port} refuses this process")
+        assert said.startswith(f"the Ray cluster at 127.0.0.1:{port} refuses the token in ")
         assert str(tmp_path / "wrong" / "ray_token") in said
         assert said.count("\n") == 1
     finally:

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -60,7 +61,7 @@ def eventful(ray_cluster, data, make_spec, new_events, tmp_path_factory):
     plain, other, killed = make_spec(0), make_spec(1), make_spec(2, steps=12)
     wrong = dataclasses.replace(plain, data=dataclasses.replace(plain.data, train_digest="0" * 64))
     events = new_events()
-    processes, deleted, printed = {}, [], io.StringIO()
+    processes, deleted, printed, nodes = {}, [], io.StringIO(), []
 
     def act(trial, row):
         claim = Process(**store.read_json(f"trials/{trial}/claims/0001.json")["process"])
@@ -82,11 +83,12 @@ def eventful(ray_cluster, data, make_spec, new_events, tmp_path_factory):
                 cache=data[0] / "cache",
                 on_report=events.on_report,
                 on_state=events.on_state,
+                on_node=lambda trial, node: nodes.append((trial, node)),
             )
     return SimpleNamespace(
         store=store, plain=plain, other=other, killed=killed, wrong=wrong, events=events,
         processes=processes, deleted=deleted, printed=printed.getvalue(), outcome=outcome,
-        folder=folder,
+        folder=folder, nodes=nodes,
     )  # fmt: skip
 
 
@@ -99,6 +101,11 @@ def test_trials_are_trained_once_each_in_its_own_process(eventful):
         assert done["provenance"]["threads"] == 1
     assert len(set(eventful.processes.values())) == 3
     assert os.getpid() not in {process.pid for process in eventful.processes.values()}
+
+
+def test_the_node_of_a_trial_is_said_once(eventful):
+    trained = (eventful.killed, eventful.plain, eventful.other)
+    assert sorted(eventful.nodes) == sorted((spec.name, platform.node()) for spec in trained)
 
 
 def test_outcome_lists_done_and_failed(eventful):

@@ -247,9 +247,9 @@ def lite(configuration: str) -> RaiseConfig:
     """Small panels and patch convolutions: up to an hour of one CPU thread.
 
     Center as in the demo; elsewhere a convolution and two concepts more, in O-IG with its seven
-    attributes four.  In the 2x2 and 3x3 grids, where much of a panel is not to be predicted
-    (angles; positions under rules on Number), a heavier ``beta_prediction`` keeps that out of
-    the codes.
+    attributes four.  Where much of a panel is not to be predicted (angles of outlines and of
+    many entities; positions under rules on Number), a heavier ``beta_prediction`` keeps that
+    out of the codes.
     """
     layout = configuration.removesuffix("_uni")
     if layout == "center":
@@ -266,12 +266,16 @@ def lite(configuration: str) -> RaiseConfig:
         decoder_channels=(128, 64, 32),
         reconstruction_weight=(64 / size) ** 2,
     )
-    if layout in ("left_right", "up_down", "out_in_center"):
+    if layout in ("left_right", "up_down"):
+        return config
+    config = replace(config, beta_prediction=12.0)
+    if layout == "out_in_center":
         return config
     config = replace(config, labelled_batch=24, unlabelled_batch=8)
     if layout == "out_in_grid":
-        return replace(config, num_concepts=10, targets_per_problem=2)
-    config = replace(config, beta_prediction=12.0)
+        # Entities of four to eight pixels: drawn too faintly for the plain weight.
+        weight = 3 * config.reconstruction_weight
+        return replace(config, num_concepts=10, targets_per_problem=2, reconstruction_weight=weight)
     if layout == "grid_3x3":
         return replace(config, targets_per_problem=2, executor_channels=48)
     return config

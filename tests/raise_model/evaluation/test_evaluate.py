@@ -35,7 +35,7 @@ def test_unknown_protocol_and_revision_are_refused(tmp_path, changes, message):
     [
         ("rule_accuracy", {"space": "latent"}, "rule_accuracy takes the options none, not space"),
         ("bottom_right", {}, "bottom_right takes the options space, not none"),
-        ("odd_one_out", {"odd": "top"}, "odd is one of any, bottom_right, not 'top'"),
+        ("odd_one_out", {"odd": "top"}, "odd is one of any, bottom_right, candidate, not 'top'"),
         (
             "multi_answer",
             {"targets": 1, "samples": 0, "noise": 0.0},

@@ -1,10 +1,12 @@
 """Several answers: solvers that are always, sometimes and never right."""
 
+import numpy as np
 import pytest
 import torch
 
 from raise_model.data.odd_panel import broken_places, read_problems, with_panel
-from raise_model.evaluation.multi_answer import draw_missing, generate, multi_answer
+from raise_model.evaluation.multi_answer import EXAMPLES, draw_missing, generate, multi_answer
+from raise_model.evaluation.pictures import pictures_of
 from raise_model.models.solver import Prediction, UnsupportedProtocol
 
 CPU = torch.device("cpu")
@@ -19,11 +21,29 @@ def run(world, solver, *, targets=1, samples=3, noise=0.0, limit=30):
 
 @pytest.mark.parametrize("targets", [1, 2])
 def test_a_solver_that_knows_the_problems_answers_all(world, oracle, targets):
-    assert run(world, oracle, targets=targets) == {
+    result = run(world, oracle, targets=targets)
+    del result["examples"]
+    assert result == {
         "problems": 30, "samples": 3, "targets": targets, "share_valid": 1.0,
         "distinct_valid": 1.0, "share_solved": 1.0, "share_with_other": 0.0,
         "by_attribute": {"type0": 1.0, "size0": 1.0, "color0": 1.0}, "decoded_valid": 1.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+def test_the_first_answers_are_shown_in_their_matrices(world, oracle, targets):
+    examples = run(world, oracle, targets=targets)["examples"]
+    missing = draw_missing(30, targets, 0)
+    assert [each["problem"] for each in examples] == list(range(EXAMPLES))
+    for row, each in enumerate(examples):
+        assert each["missing"] == missing[row].nonzero()[:, 0].tolist()
+        assert each["broken"] == []
+        assert len(each["png"]) <= 8192
+        panels = world.val.batch(torch.tensor([row]), CPU).panels[0, :, 0].numpy()
+        shown = pictures_of(each["png"], 3, 3).reshape(9, *panels.shape[1:])
+        # An oracle's answer looks like the data's, but for the angle.
+        known = ~missing[row].numpy()
+        assert np.abs(shown - panels)[known].max() < 2.5 / 255
 
 
 def test_noise_makes_answers_that_differ(world, oracle):
@@ -44,6 +64,10 @@ def test_a_solver_that_errs_in_color_breaks_the_rules_of_color_alone(world, scen
             return Prediction(latents=latents, rules=right.rules)
 
     result = run(world, Miscoloured([world.train, world.val]))
+    assert all(each["broken"] == ["color0"] for each in result["examples"])
+    panels = world.val.batch(torch.tensor([0]), CPU).panels[0, :, 0].numpy()
+    shown = np.concatenate(pictures_of(result["examples"][0]["png"], 3, 3))
+    assert np.abs(shown - panels)[8].max() > 0.1
     assert result["share_valid"] == result["share_solved"] == 0.0
     assert result["by_attribute"] == {"type0": 1.0, "size0": 1.0, "color0": 0.0}
 

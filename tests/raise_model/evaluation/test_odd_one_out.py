@@ -15,6 +15,7 @@ from raise_model.evaluation.odd_one_out import (
     odd_one_out,
     summarise,
 )
+from raise_model.evaluation.pictures import pictures_of
 from raise_model.models import registry
 from raise_model.models.raise_net.config import smoke
 from raise_model.models.solver import config_to_json
@@ -44,6 +45,37 @@ def test_a_solver_that_knows_the_problems_finds_every_odd_panel_and_attribute(
     assert result["threshold"] == 0.0
     assert sum(each["problems"] for each in result["by_attribute"].values()) == 30
     assert all(each["attribute_accuracy"] == 1.0 for each in result["by_attribute"].values())
+
+
+def test_the_first_problem_of_each_attribute_is_shown_with_its_errors(world, oracle):
+    odd = odd_panels(
+        world.store, world.val.manifest, image_size=SIZE, resize="area", odd="any", seed=0
+    )
+    result = run(world, oracle)
+    examples = result["examples"]
+    wanted = sorted({odd.broken[:, place].argmax() for place in range(3)})
+    assert [each["problem"] for each in examples] == wanted
+    for each in examples:
+        row = each["problem"]
+        assert (each["odd"], each["called"]) == (odd.position[row], odd.position[row])
+        assert [each["named"]] == each["broken"]
+        panels = world.val.batch(torch.tensor([row]), CPU).panels[0, :, 0].numpy()
+        panels[odd.position[row]] = odd.panels[row] / 255
+        shown = pictures_of(each["png"], 3, 3).reshape(panels.shape)
+        assert np.abs(shown - panels).max() < 2.5 / 255
+        assert len(each["png"]) <= 8192
+        errors = np.array(each["errors"])
+        concept = result["concept_of"][each["named"]]
+        assert errors.shape == (9, 4)
+        assert np.unravel_index(errors.argmax(), errors.shape) == (each["odd"], concept)
+
+
+def test_a_wrong_candidate_may_break_several_rules_and_one_of_them_is_enough(world, oracle):
+    result = run(world, oracle, odd="candidate")
+    assert result["by_position"] == [None] * 8 + [1.0]
+    assert result["attribute_accuracy"] == 1.0
+    # In RAVEN a wrong candidate differs in one attribute.
+    assert result["chance_attribute"] == pytest.approx(1 / 3)
 
 
 def test_the_bottom_right_version_is_answered_by_a_constant(world, oracle):
@@ -133,7 +165,8 @@ def test_rounds_are_averaged_and_the_solver_left_as_it_was(world):
 def odd_of(position, place, suspects):
     return OddPanels(
         places=((0, "type"), (0, "size"), (0, "color")),
-        position=np.array(position), place=np.array(place), suspects=np.array(suspects),
+        position=np.array(position), broken=np.eye(3, dtype=bool)[place],
+        suspects=np.array(suspects),
         panels=np.zeros((len(position), 1, 1), np.uint8),
     )  # fmt: skip
 
@@ -171,3 +204,10 @@ def test_summary_by_hand():
     assert result["threshold"] == pytest.approx(99 * QUANTILE / 25)
     assert result["false_alarms"] == 1 / 3
     assert result["detected"] == 2 / 3
+    # Size of the first and color of the third are broken as well.
+    odd.broken[0, 1] = odd.broken[2, 1] = True
+    result = summarise(Errors(own=own, left=left), odd, intact, reference, [2, 0, None])
+    assert result["attribute_accuracy"] == 1.0
+    assert result["by_attribute"]["size0"]["problems"] == 3
+    assert result["chance_attribute"] == 5 / 9
+    assert result["constant_attribute"] == 1.0
