@@ -160,7 +160,10 @@ def full_repro(
         )
     )  # fmt: skip
     target = Store(store or default_store(request.preset))
-    plan = make_plan(request, target, device=resources.device, slots=slots_of_cluster(resources))
+    plan = make_plan(
+        request, target, device=resources.device, slots=slots_of_cluster(resources),
+        share=resources.gpus_per_trial or resources.cpus_per_trial,
+    )  # fmt: skip
     get_run_logger().info("%s", plan.line())
     check_hours(plan, request, target, max_hours)
     if plan.has_work:

@@ -71,7 +71,7 @@ def plan_here(
         fitting = int((gpus or torch.cuda.device_count()) / share)
         gpu = gpu or _kind_here()
     fitting = max(1, min(slots or fitting, values["max_concurrent"] or slots or fitting))
-    store = Store(values["store"] or os.environ.get("RAISE_STORE", "") or default_store(preset))
+    store = Store(values["store"] or default_store(preset))
     plan = make_plan(request, store, device=device, slots=fitting, share=share, gpu=gpu)
     try:
         check_hours(plan, request, store, values["max_hours"])

@@ -45,8 +45,13 @@ Report = Callable[[str, str], None]
 
 
 def default_store(preset: str = "") -> str:
-    """``store`` under the home; ``smoke`` has data of its own, and hence its own store."""
-    return str(raise_home() / ("smoke" if preset == "smoke" else "store"))
+    """``RAISE_STORE``, else ``store`` under the home.
+
+    ``smoke`` has data of its own, and hence its own store there.
+    """
+    return os.environ.get("RAISE_STORE") or str(
+        raise_home() / ("smoke" if preset == "smoke" else "store")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -196,7 +196,7 @@ class Store:
             temporary.unlink(missing_ok=True)
 
     def probe(self) -> None:
-        """Write, read and delete a small file.
+        """Write, read and delete a small file, which nobody must be able to create twice.
 
         :raises UserError: if that fails; it names the root and the reason.
         """
@@ -205,7 +205,14 @@ class Store:
             self.create(path, b"probe")
             if self.read(path) != b"probe":
                 raise OSError("what was written is not what was read")
-            self.delete(path)
+            try:
+                self.create(path, b"again")
+            except FileExistsError:
+                self.delete(path)
+            else:
+                # Two runs would train the same trial.
+                self.delete(path)
+                raise OSError("it creates a file that exists (an S3 store without If-None-Match?)")
         except Exception as error:  # S3 clients have errors of their own
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise UserError(

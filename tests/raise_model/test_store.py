@@ -135,6 +135,14 @@ def test_probe_names_root_and_reason(tmp_path):
     assert good.list("") == []
 
 
+def test_probe_refuses_a_store_that_creates_twice(tmp_path, monkeypatch):
+    store = Store(str(tmp_path))
+    monkeypatch.setattr(store, "create", store.write)
+    with pytest.raises(UserError, match="creates a file that exists"):
+        store.probe()
+    assert store.list("") == []
+
+
 def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     store = Store(str(tmp_path))
     store.write("a", b"old")

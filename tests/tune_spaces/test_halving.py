@@ -160,7 +160,9 @@ def test_a_nursery_kills_who_is_given_up_and_serves_the_next(store, data, make_s
 def test_a_trial_that_tune_stopped_before_it_said_how_it_ended_is_noted(store, make_spec, events):
     base = make_spec(steps=90, validate_every=5)
     pruned, other = point(base, 1e-3), point(base, 2e-3)
-    progress = _Progress(store, [pruned, other], events.on_report, events.on_state, {pruned.name})
+    progress = _Progress(
+        store, [pruned, other], events.on_report, events.on_state, lambda *_: None, {pruned.name}
+    )
     watcher = _Watcher(progress, [])
     trial = tune_trial(pruned)
     for step in (5, 10, 5, 10, 15):  # an attempt that goes on reports earlier rows again
@@ -170,9 +172,11 @@ def test_a_trial_that_tune_stopped_before_it_said_how_it_ended_is_noted(store, m
     assert [row["step"] for row in ended_curve(store.trial(pruned))] == [5, 10, 15]
     assert events.states == [(pruned.name, "pruned", "given up at step 15")]
     assert progress.unfinished() == [other]
-    again = _Progress(store, [pruned], events.on_report, events.on_state, {pruned.name})
+    again = _Progress(
+        store, [pruned], events.on_report, events.on_state, lambda *_: None, {pruned.name}
+    )
     assert again.unfinished() == []
-    in_full = _Progress(store, [pruned], events.on_report, events.on_state, ())
+    in_full = _Progress(store, [pruned], events.on_report, events.on_state, lambda *_: None, ())
     assert in_full.unfinished() == [pruned]
 
 
