@@ -167,7 +167,7 @@ def test_a_trial_that_tune_stopped_before_it_said_how_it_ended_is_noted(store, m
     trial = tune_trial(pruned)
     for step in (5, 10, 5, 10, 15):  # an attempt that goes on reports earlier rows again
         row = {"step": float(step), "validation_accuracy": step / 100, "loss": 1.0}
-        watcher.on_trial_result(0, [], trial, {"row": row})
+        watcher.on_trial_result(0, [], trial, {"row": row, "hostname": "here"})
     watcher.on_trial_complete(0, [], trial)
     assert [row["step"] for row in ended_curve(store.trial(pruned))] == [5, 10, 15]
     assert events.states == [(pruned.name, "pruned", "given up at step 15")]
