@@ -37,11 +37,8 @@ class Curve:
         """Step and seconds of the first validation of ``goal`` at least; None if there is none."""
         if goal is None:
             return None
-        hits = self.rows[self.rows["validation_accuracy"] >= goal]
-        if hits.empty:
-            return None
-        step = int(hits["step"].min())
-        return step, step / self.steps * self.seconds
+        steps = self.rows.loc[self.rows["validation_accuracy"] >= goal, "step"].to_list()
+        return (int(steps[0]), steps[0] / self.steps * self.seconds) if steps else None
 
 
 def training_curves(curves: Sequence[Curve]) -> Figure:

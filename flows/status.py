@@ -84,7 +84,7 @@ def look(services: Services, store: str = "") -> Overview:
         from flows.trial_states import Observer
         from raise_model.store import Store
 
-        trials = {str(k): n for k, n in Observer(Store(store)).counts().items()}
+        trials = dict(Observer(Store(store)).counts())
     return Overview(
         services=here, servers=servers, runs=runs, runs_problem=problem, trials=trials,
         tracked=tracked,

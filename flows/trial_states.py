@@ -92,12 +92,11 @@ class Observer:
             trials.setdefault(name, set()).add(rest)
         return {name: files for name, files in trials.items() if "spec.json" in files}
 
-    def counts(self) -> Counter[State]:
+    def counts(self) -> Counter[str]:
         """Trials by state."""
         trials = self.names()
-        ended = {name: _ended(files) for name, files in trials.items()}
-        counts: Counter[State] = Counter()
-        counts.update(state for state in ended.values() if state)
+        ended: dict[str, State | None] = {name: _ended(files) for name, files in trials.items()}
+        counts: Counter[str] = Counter(state for state in ended.values() if state)
         counts.update(s.state for s in self.look(n for n, state in ended.items() if not state))
         return counts
 
