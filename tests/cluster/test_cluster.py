@@ -32,9 +32,11 @@ def cluster(tmp_path_factory):
 def deployment_run(cluster, deployment="full-repro", **parameters):
     """Output of ``prefect deployment run raise/<deployment> ... --watch``; as users type it."""
     options = [f"--param={name}={value}" for name, value in parameters.items()]
+    # Prefect breaks lines at the terminal's width.
+    environment = cluster.settings() | {"COLUMNS": "1000"}
     return cluster.hosts["worker"].run(
         PYTHON, "-m", "prefect", "deployment", "run", f"raise/{deployment}", *options, "--watch",
-        environment=cluster.settings(), timeout=3000, check=False,
+        environment=environment, timeout=3000, check=False,
     )  # fmt: skip
 
 
