@@ -102,6 +102,7 @@ def _stages(
         get_run_logger().info(
             "%s: %s", model[1], ", ".join(f"{name} {value}" for name, value in cells)
         )
+    get_run_logger().info("MLflow: %s/%s", tracker.uri, tracker.experiment_path)
     return f"{len(swept.done)} trials, {len(evaluated.done)} evaluations"
 
 
