@@ -15,12 +15,11 @@ from typing import Literal
 
 from flows.trial_states import StoredFile, stored_files
 from raise_model.store import Store
+from tune_spaces.home import SWEEP_FOLDERS
 
 Kind = Literal["checkpoint", "half-written", "cache", "log"]
 DAYS = 7.0
 """Half-written files, arrays and logs that have not changed for so long are listed."""
-SWEEP_FOLDERS = "raise-tune-"
-"""How the folders begin that sweeps keep for Ray Tune while they run."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,22 +1,19 @@
 """Runs of the deployment as the servers tell, from any machine that reaches them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
-    ArtifactFilterKey,
     DeploymentFilter,
     DeploymentFilterId,
 )
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 
-from flows.progress import ARTIFACT_KEY, STAGES
-from flows.runs import deployment_id, unfinished_runs
+from flows.progress import STAGES
+from flows.runs import deployment_id, read_progress, unfinished_runs
 
 SHOWN = 5
 """Newest runs to show; unfinished ones are shown all."""
@@ -57,10 +54,10 @@ def read_runs(client: SyncPrefectClient, shown: int = SHOWN) -> list[RunStatus]:
         limit=shown,
     )
     runs = {run.id: run for run in (*unfinished_runs(client), *newest)}
-    progress = _progress(client, list(runs.values()))
+    progress = read_progress(client, list(runs))
     defaults = client.read_deployment(deployment).parameter_openapi_schema or {}
     found = [
-        _status(run, *progress.get(str(run.id), (None, "")), defaults.get("properties", {}))
+        _status(run, *progress.get(run.id, (None, "")), defaults.get("properties", {}))
         for run in runs.values()
     ]
     order = [str(run.id) for run in sorted(runs.values(), key=_expected, reverse=True)]
@@ -70,28 +67,6 @@ def read_runs(client: SyncPrefectClient, shown: int = SHOWN) -> list[RunStatus]:
 def _expected(run: FlowRun) -> float:
     time = run.expected_start_time or run.created
     return time.timestamp() if time else 0.0
-
-
-def _progress(
-    client: SyncPrefectClient, runs: Sequence[FlowRun]
-) -> dict[str, tuple[float | None, str]]:
-    """Percent and description of the newest progress artifact of each run that has one."""
-    if not runs:
-        return {}
-    found = client.read_artifacts(
-        artifact_filter=ArtifactFilter(
-            flow_run_id=ArtifactFilterFlowRunId(any_=[run.id for run in runs]),
-            key=ArtifactFilterKey(any_=[ARTIFACT_KEY]),
-        )
-    )
-    by_age = sorted(found, key=lambda artifact: artifact.created.timestamp())  # type: ignore[union-attr]
-    return {
-        str(artifact.flow_run_id): (
-            None if artifact.data is None else float(artifact.data),  # type: ignore[arg-type]
-            artifact.description or "",
-        )
-        for artifact in by_age
-    }
 
 
 def _status(

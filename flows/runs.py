@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -161,25 +161,37 @@ def follow(client: SyncPrefectClient, run_id: UUID) -> Iterator[Moment]:
         )  # fmt: skip
         seen += len(logs)
         ended = run.state is not None and run.state.is_final()
-        yield Moment(
-            lines=[log.message for log in logs], percent=_percent(client, run_id), state=run.state
-        )
+        percent, _ = read_progress(client, [run_id]).get(run_id, (None, ""))
+        yield Moment(lines=[log.message for log in logs], percent=percent, state=run.state)
         if ended and not logs:
             return
         if not logs:
             time.sleep(POLL_SECONDS)
 
 
-def _percent(client: SyncPrefectClient, run_id: UUID) -> float | None:
+def read_progress(
+    client: SyncPrefectClient, run_ids: Sequence[UUID]
+) -> dict[UUID, tuple[float | None, str]]:
+    """Percent and description of the newest progress artifact of each run that has one."""
     from flows.progress import ARTIFACT_KEY
 
+    if not run_ids:
+        return {}
     found = client.read_artifacts(
         artifact_filter=ArtifactFilter(
-            flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]),
+            flow_run_id=ArtifactFilterFlowRunId(any_=list(run_ids)),
             key=ArtifactFilterKey(any_=[ARTIFACT_KEY]),
         )
     )
-    return float(found[0].data) if found and found[0].data is not None else None  # type: ignore[arg-type]
+    by_age = sorted(found, key=lambda artifact: artifact.created.timestamp())  # type: ignore[union-attr]
+    return {
+        artifact.flow_run_id: (
+            None if artifact.data is None else float(artifact.data),  # type: ignore[arg-type]
+            artifact.description or "",
+        )
+        for artifact in by_age
+        if artifact.flow_run_id is not None
+    }
 
 
 def cancel(name: str | None, say: Callable[[str], None]) -> State:

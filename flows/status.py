@@ -50,15 +50,15 @@ class Overview:
 
 def named_servers(environment: Mapping[str, str]) -> list[Server]:
     """Prefect and MLflow, where the environment says where they are."""
-    places = (
-        ("Prefect", "PREFECT_API_URL", "/health"),
-        ("MLflow", "MLFLOW_TRACKING_URI", "/health"),
-    )
+    places = (("Prefect", "PREFECT_API_URL"), ("MLflow", "MLFLOW_TRACKING_URI"))
     return [
         Server(
-            title=title, variable=variable, url=url, answers=answers(url.rstrip("/") + path, 10.0)
+            title=title,
+            variable=variable,
+            url=url,
+            answers=answers(url.rstrip("/") + "/health", 10.0),
         )
-        for title, variable, path in places
+        for title, variable in places
         if (url := environment.get(variable, "")).startswith(("http://", "https://"))
     ]
 

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from raise_model.specs import TrialSpec
 from raise_model.store import ClaimWatch, Store
 
 State = Literal["done", "pruned", "running", "failed", "stopped"]
 """``stopped``: begun, and held by nobody; the next run goes on with it."""
-STATES: tuple[State, ...] = get_args(State)
 READERS = 8
 """Requests to the store at once."""
 _FAILED = " failed\n"

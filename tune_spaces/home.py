@@ -10,6 +10,8 @@ from pathlib import Path
 
 OBJECT_STORE_BYTES = 128 * 1024**2
 """Ray's shared memory of a cluster of our own: specs and curve rows, no tensors."""
+SWEEP_FOLDERS = "raise-tune-"
+"""How the temporary folders begin that sweeps keep for Ray Tune while they run."""
 
 
 def raise_home() -> Path:

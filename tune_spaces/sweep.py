@@ -29,6 +29,7 @@ from raise_model.specs import TrialSpec
 from raise_model.store import Store
 from tune_spaces.cluster import Resources, alone_request, default_cache, resolve_resources
 from tune_spaces.halving import Halving, Row, ended_curve, is_pruned, write_pruned
+from tune_spaces.home import SWEEP_FOLDERS
 from tune_spaces.trainable import trainable
 from tune_spaces.trial_process import SIGKILLED
 
@@ -289,7 +290,7 @@ def _run_tuner(
     with (
         _signals_kept() as signals,
         _quiet_tune(),
-        tempfile.TemporaryDirectory(prefix="raise-tune-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(prefix=SWEEP_FOLDERS, ignore_cleanup_errors=True) as folder,
     ):
         tune.Tuner(
             tune.with_resources(trainable, dict(share)),

@@ -25,30 +25,12 @@ def make_spec(seed):
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def s3_server():
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    _, port = server.get_host_and_port()
-    yield f"http://127.0.0.1:{port}"
-    server.stop()
-
-
 @pytest.fixture(params=["file", "s3"])
 def store(request, tmp_path, monkeypatch):
     if request.param == "file":
         (tmp_path / "store").mkdir()
         return Store(str(tmp_path / "store"))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("s3_server"))
-    bucket = f"bucket-{time.monotonic_ns()}"
-    made = Store(f"s3://{bucket}/prefix")
-    made.filesystem.mkdir(bucket)
-    return made
+    return request.getfixturevalue("s3_store")
 
 
 def put_checkpoint(folder, kind, step, accuracy=0.25, seconds=10.0):
