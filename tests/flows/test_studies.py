@@ -181,15 +181,16 @@ def test_the_ratio_curve_follows_the_configurations_asked_for():
     assert {t.data.configuration for t in lowered.trials} == {"out_in_center"}
 
 
-def test_the_ablation_compares_three_trainings_of_one_network():
+def test_the_ablation_compares_trainings_of_one_network():
     lowered = lowered_of("lite", "ablation", trials=2)
-    assert len(lowered.trials) == 3 * 3 * 2
+    assert len(lowered.trials) == (2 + 2 + 3) * 2
     of_grid = [t for t in lowered.trials if t.data.configuration == "grid_2x2" and t.seed == 0]
     assert [(t.model, t.data.label_map, t.config["optimizer"]) for t in of_grid] == [
         ("raise", "official", "rmsprop"),
         ("raise", "official", "adamw"),
         ("raise_plus", "separate", "adamw"),
     ]
+    assert [t.steps for t in of_grid] == [9_000, 5_000, 5_000]
     assert len(lowered.evaluations) == 2 * len(lowered.trials)
     assert {t.data.configuration for t in lowered.trials} == {"center", "left_right", "grid_2x2"}
     with pytest.raises(UserError, match=r"study ablation .* not of demo: ask for preset=lite"):
