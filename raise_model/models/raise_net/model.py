@@ -39,7 +39,7 @@ from raise_model.models.solver import (
     Prediction,
     Solver,
 )
-from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS, Batch, concatenate
+from raise_model.problem import BOTTOM_RIGHT, NUM_PANELS, UNLABELLED, Batch, concatenate
 
 
 class Networks(nn.Module):
@@ -167,7 +167,6 @@ class Raise(Solver):
         order = self._draw_positions(len(batch), generator)
         targets, decoded = order[:, : config.targets_per_problem], order[:, : config.decoded_panels]
         prior, predicted = self._reason(codes, targets)
-        images = self._decode(self.networks, _take(codes, decoded).flatten(2))
         with torch.autocast(means.device.type, enabled=False):
             target_codes = _take(codes, targets).transpose(0, 1)
             posterior = loss.posterior_logits(prior, target_codes, predicted, config.sigma_z)
@@ -176,6 +175,11 @@ class Raise(Solver):
                 weights = _straight_through(weights)
             mixture = torch.einsum("tbck,tbckd->tbcd", weights, predicted)
             gain = loss.label_gain(prior, posterior, batch.rule_labels, config.label_loss)
+        shown = codes
+        if config.spare_dropout > 0.0:
+            shown = codes * self._kept(batch, gain, generator)[:, None, :, None]
+        images = self._decode(self.networks, _take(shown, decoded).flatten(2))
+        with torch.autocast(means.device.type, enabled=False):
             terms = {
                 "reconstruction": loss.reconstruction(
                     images.flatten(0, 1), _take(batch.panels, decoded).flatten(0, 1), config.sigma_x
@@ -194,6 +198,26 @@ class Raise(Solver):
             )
         detached = {name: term.detach() for name, term in terms.items()}
         return Loss(optimizer="all", total=total, terms=detached, problems=batch.index)
+
+    def _kept(
+        self,
+        batch: Batch,
+        gain: Float[Tensor, "attributes concepts"],
+        generator: torch.Generator,
+    ) -> Bool[Tensor, "batch concepts"]:
+        """The concepts whose codes the decoder is shown; ``spare_dropout`` hides others.
+
+        What no attribute is assigned to would else draw a panel's shapes by itself, and the
+        attributes' concepts would not have to tell them apart.
+        """
+        _, assigned = loss.assign(gain)
+        is_spare = torch.ones(gain.shape[1], dtype=torch.bool, device=gain.device)
+        is_spare.index_fill_(0, assigned, False)
+        uniform = torch.rand(len(batch), generator=generator, device=gain.device)
+        hidden = uniform < self.config.spare_dropout
+        # Without a label the assignment says nothing.
+        hidden &= (batch.rule_labels != UNLABELLED).any()
+        return ~(hidden[:, None] & is_spare)
 
     def _draw_positions(self, batch: int, generator: torch.Generator) -> Int[Tensor, "rows 9"]:
         """Uniform orders of the nine positions, one for each problem or one for all (CPU).
