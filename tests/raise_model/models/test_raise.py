@@ -73,6 +73,7 @@ def test_reading_text_differs_from_the_code_in_three_fields():
         ({"targets_per_problem": 10}, 12, "targets_per_problem must lie in 1 to 9, not 10"),
         ({"decoded_panels": 0}, 12, "decoded_panels must lie in 1 to 9, not 0"),
         ({"ema_decay": 1.0}, 12, r"ema_decay must lie in \[0, 1\), not 1.0"),
+        ({"spare_dropout": 1.1}, 12, r"spare_dropout must lie in \[0, 1\], not 1.1"),
         ({"tau_fraction": 0.0}, 12, "tau_fraction must be above 0, not 0.0"),
         ({"encoder_kernels": (4,)}, 12, "same number of entries"),
         ({}, 13, "image size 13 is no multiple"),
@@ -330,6 +331,31 @@ def test_context_panels_are_decoded_from_their_own_codes(build, batch):
     (gradient,) = torch.autograd.grad(images[1, 4].sum(), problems.panels)
     reached = gradient.flatten(2).abs().amax(2) > 0
     assert reached.nonzero().tolist() == [[1, 4]]
+
+
+def test_hidden_concepts_are_those_without_an_attribute(build, batch):
+    solver, problems = build(num_concepts=5, spare_dropout=1.0), batch(4)
+    gain = torch.tensor([[0.0, 3, 0, 0, 0], [0, 0, 0, 0, 2], [0, 0, 1, 0, 0]])
+    kept = solver._kept(problems, gain, torch.Generator())
+    assert kept.tolist() == [[False, True, True, False, True]] * 4
+    without = solver._kept(batch(4, labelled=0), gain, torch.Generator())
+    assert without.all(), "without labels no concept is known to be spare"
+
+
+def test_a_share_of_the_problems_has_concepts_hidden(build, batch):
+    solver, gain = build(num_concepts=5, spare_dropout=0.3), torch.eye(3, 5)
+    kept = solver._kept(batch(4_000), gain, torch.Generator().manual_seed(0))
+    assert kept[:, :3].all()
+    assert torch.equal(kept[:, 3], kept[:, 4])
+    assert abs((~kept[:, 3]).double().mean() - 0.3) < 0.03
+
+
+def test_what_was_trained_before_a_field_was_added_keeps_its_identity():
+    plain = config_to_json(named.paper())
+    assert "spare_dropout" not in plain
+    assert registry.config_from_json("raise", plain).spare_dropout == 0.0
+    other = dataclasses.replace(named.paper(), spare_dropout=0.5)
+    assert config_to_json(other) == plain | {"spare_dropout": 0.5}
 
 
 def test_evaluation_uses_running_statistics(build, batch):

@@ -153,8 +153,15 @@ def reference_loss(solver, batch, seed):
     matched = linear_sum_assignment(gain.detach().numpy(), maximize=True)
     label = sum(gain[a, c] for a, c in zip(*matched, strict=True))
 
+    seen = codes
+    if config.spare_dropout > 0:
+        uniform = torch.rand(problems, generator=generator, dtype=torch.float32)
+        seen = codes.clone()
+        for b, c in itertools.product(range(problems), range(concepts)):
+            if uniform[b] < config.spare_dropout and c not in matched[1]:
+                seen[b, :, c] = 0
     shown = [(b, orders[b][i]) for b in range(problems) for i in range(config.decoded_panels)]
-    images = decode(solver, torch.stack([codes[b, p] for b, p in shown]), True)
+    images = decode(solver, torch.stack([seen[b, p] for b, p in shown]), True)
     truth = torch.stack([batch.panels[b, p] for b, p in shown])
     errors = [((images[n] - truth[n]) ** 2).sum() for n in range(len(shown))]
     reconstruction = sum(errors) / (2 * config.sigma_x**2) / len(shown)
@@ -184,6 +191,10 @@ CASES = {
     "log_mean": {
         "label_loss": "log_mean", "targets_per_problem": 3, "decoded_panels": 2,
         "target_positions": "problem", "always_bottom_right": True,
+    },
+    "spare concepts hidden": {
+        "label_loss": "mean_log", "targets_per_problem": 2, "decoded_panels": 3,
+        "num_concepts": 5, "spare_dropout": 0.5,
     },
     "code, several targets": {"label_loss": "code", "targets_per_problem": 2, "decoded_panels": 4},
 }  # fmt: skip
