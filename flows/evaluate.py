@@ -19,18 +19,25 @@ def evaluate(
     pairs: Sequence[tuple[str, EvaluationSpec]],
     resources: Resources,
     progress: Progress,
+    total: int,
 ) -> EvaluationOutcome:
-    """A failed evaluation is in the outcome; it stops no other one."""
+    """A failed evaluation is in the outcome; it stops no other one.
+
+    :param total: evaluations of the run, of which these may be a part.
+    """
     ended = {"done": 0, "failed": 0}
+
+    def show(*, now: bool = False) -> None:
+        text = f"evaluations {ended['done']}/{total} done, {ended['failed']} failed"
+        fraction = sum(ended.values()) / total if total else 1.0
+        progress.update("evaluate", fraction, text, now=now)
 
     def on_state(trial: str, spec: EvaluationSpec, state: str, detail: str) -> None:
         ended[state] += 1
         if state == "failed":
             progress.warn(f"evaluation {spec.name} of {trial} failed: {detail}")
-        done = f"evaluations {ended['done']}/{len(pairs)} done, {ended['failed']} failed"
-        progress.update("evaluate", sum(ended.values()) / len(pairs), done)
+        show()
 
     outcome = evaluate_on_cluster(store, pairs, resources=resources, on_state=on_state)
-    done = f"evaluations {len(outcome.done)}/{len(pairs)} done, {len(outcome.failed)} failed"
-    progress.update("evaluate", 1.0, done, now=True)
+    show(now=True)
     return outcome

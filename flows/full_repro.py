@@ -18,8 +18,10 @@ from prefect.states import Completed
 from pydantic import Field
 
 from artifacts.tracking import Tracker
+from flows.board import Board
 from flows.evaluate import evaluate
 from flows.ingest import ingest
+from flows.lowering import waves
 from flows.plan import check_hours, make_plan
 from flows.presets import Configuration, DataSource, PresetName, Study
 from flows.progress import Progress
@@ -82,20 +84,28 @@ def _stages(
     params: dict[str, Any],
     strict: bool,
 ) -> str:
-    """Run the four stages; returns the run's closing line."""
+    """Run the four stages; returns the run's closing line.
+
+    Where there are several seeds, a first table is made of the first ones.
+    """
     progress = Progress()
     digests = ingest(store, request, progress, strict)
     lowered = lower(request, lambda *split: digests[split])
-    swept = train(
-        store, lowered.trials, resources, tracker, progress, params, prunable=lowered.prunable
-    )
-    trained = set(swept.done)
-    pairs = [pair for pair in lowered.evaluations if pair[0] in trained]
-    evaluated = evaluate(store, pairs, resources, progress)
-    table = report(store, lowered, request.preset, tracker, progress)
-    failures = [
-        f"{name}: {why}" for name, why in (*swept.failed.items(), *evaluated.failed.items())
-    ]
+    tracker.start_study(request.preset, lowered.trials, params)
+    tracker.reconcile(store)
+    board = Board(lowered.trials)
+    trained: set[str] = set()
+    failed: dict[str, str] = {}
+    parts = waves(store, lowered.trials)
+    for number, part in enumerate(parts, start=1):
+        swept = train(store, part, resources, tracker, progress, board, prunable=lowered.prunable)
+        trained |= set(swept.done)
+        failed |= swept.failed
+        pairs = [pair for pair in lowered.evaluations if pair[0] in trained]
+        evaluated = evaluate(store, pairs, resources, progress, len(lowered.evaluations))
+        is_last = number == len(parts)
+        table = report(store, lowered, request.preset, tracker, progress, is_last)
+    failures = [f"{name}: {why}" for name, why in (failed | dict(evaluated.failed)).items()]
     _fail_if_incomplete(failures, len(lowered.trials) + len(lowered.evaluations))
     for row in table.to_rows():
         model, *cells = row.items()
@@ -103,7 +113,7 @@ def _stages(
             "%s: %s", model[1], ", ".join(f"{name} {value}" for name, value in cells)
         )
     get_run_logger().info("MLflow: %s/%s", tracker.uri, tracker.experiment_path)
-    return f"{len(swept.done)} trials, {len(evaluated.done)} evaluations"
+    return f"{len(trained)} trials, {len(evaluated.done)} evaluations"
 
 
 def _trials_to_check(request: Request) -> Lowered:

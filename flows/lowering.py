@@ -12,6 +12,7 @@ from raise_model.evaluation import evaluate
 from raise_model.models import registry
 from raise_model.presets import trial_spec
 from raise_model.specs import EvaluationSpec, TrialSpec
+from raise_model.store import Store
 
 Split = tuple[str, str, str]
 """Data set, configuration and split, e.g. ``("raven", "center", "train")``."""
@@ -58,6 +59,19 @@ def union(parts: Iterable[Lowered], cost: Callable[[TrialSpec], float]) -> Lower
         # What another part wants in full is trained in full.
         prunable=frozenset(trials) - wanted,
     )
+
+
+def waves(store: Store, trials: Sequence[TrialSpec]) -> Sequence[Sequence[TrialSpec]]:
+    """Trainings in one or two parts: first seeds, which give a table of every cell, and the
+    others.  One part where either has nothing left to train.
+    """
+    first = min((trial.seed for trial in trials), default=0)
+    parts = [
+        [trial for trial in trials if (trial.seed == first) == is_first]
+        for is_first in (True, False)
+    ]
+    has_work = [any(not store.trial(trial).is_done for trial in part) for part in parts]
+    return parts if all(has_work) else [list(trials)]
 
 
 def _cheap_first(

@@ -18,9 +18,17 @@ from raise_model.store import Store
 
 @task(name="report", cache_policy=NO_CACHE, description="Aggregate, and publish the table.")
 def report(
-    store: Store, lowered: Lowered, preset: str, tracker: Tracker, progress: Progress
+    store: Store,
+    lowered: Lowered,
+    preset: str,
+    tracker: Tracker,
+    progress: Progress,
+    is_last: bool,
 ) -> ResultsTable:
-    """What is missing is named in the table."""
+    """What is missing is named in the table.
+
+    :param is_last: whether the run has nothing more to train or to evaluate.
+    """
     table = table_of(store, preset, lowered.evaluations)
     tracker.sync(store, lowered.trials)
     tracker.summarise(aggregate.summarise(aggregate.results(store, lowered.evaluations)))
@@ -38,7 +46,8 @@ def report(
         key="raise-report",
         description="Aggregated results, and where to find the rest",
     )
-    progress.update("report", 1.0, f"table of {len(table.details)} numbers", now=True)
+    text = f"{'table' if is_last else 'first table'} of {len(table.details)} numbers"
+    progress.update("report", 1.0 if is_last else 0.5, text, now=True)
     return table
 
 

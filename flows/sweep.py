@@ -1,7 +1,6 @@
 """Stage 2: every training that the store lacks, on the Ray cluster."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -18,11 +17,13 @@ from tune_spaces.sweep import SweepOutcome, sweep
 class _Listener:
     """Passes what the sweep says on to the board, to MLflow and to the flow's progress."""
 
-    def __init__(self, trials: Sequence[TrialSpec], tracker: Tracker, progress: Progress) -> None:
+    def __init__(
+        self, trials: Sequence[TrialSpec], tracker: Tracker, progress: Progress, board: Board
+    ) -> None:
         self._specs = {spec.name: spec for spec in trials}
         self._tracker = tracker
         self._progress = progress
-        self.board = Board(trials)
+        self.board = board
 
     def on_report(self, name: str, row: dict[str, float]) -> None:
         self.board.report(name, row)
@@ -56,16 +57,15 @@ def train(
     resources: Resources,
     tracker: Tracker,
     progress: Progress,
-    params: Mapping[str, Any],
+    board: Board,
     prunable: Collection[str] = (),
 ) -> SweepOutcome:
     """A failed trial is in the outcome; it stops no other one.
 
+    :param board: of these trials and of all others of the run.
     :param prunable: names of trials that are given up when they fall behind.
     """
-    tracker.start_study(str(params["preset"]), trials, params)
-    tracker.reconcile(store)
-    listener = _Listener(trials, tracker, progress)
+    listener = _Listener(trials, tracker, progress, board)
     outcome = sweep(
         store,
         trials,

@@ -104,7 +104,7 @@ def test_a_run_trains_evaluates_and_reports(cluster):
     assert state.is_completed()
     assert state.message == "2 trials, 20 evaluations"
     assert len(cluster.trained) == 2
-    assert len(cluster.evaluated) == 20
+    assert len(set(cluster.evaluated)) == 20
     (tracker,) = trackers
     assert ("exit", None) in tracker.calls
     assert [call[2] for call in tracker.calls if call[0] == "end"] == ["FINISHED"] * 2
@@ -112,6 +112,29 @@ def test_a_run_trains_evaluates_and_reports(cluster):
     assert found["raise-progress"].data == 100.0
     assert "http://tracker/#/experiments/1" in found["raise-report"].data
     assert "raise-results" in found
+
+
+def test_first_seeds_are_evaluated_and_reported_before_the_others_are_trained(cluster, monkeypatch):
+    order, reports = [], []
+    train, evaluate, report = module.train, module.evaluate, module.report
+
+    def noted(stage, call):
+        def wrapped(*arguments, **options):
+            order.append(stage)
+            result = call(*arguments, **options)
+            if stage == "report":
+                reports.append(artifacts()["raise-progress"].data)
+            return result
+
+        return wrapped
+
+    for name, call in (("train", train), ("evaluate", evaluate), ("report", report)):
+        monkeypatch.setattr(module, name, noted(name, call))
+    assert run(trials=3).is_completed()
+    assert order == ["train", "evaluate", "report"] * 2
+    assert ["-s0-" in name for name in cluster.trained] == [True, False, False]
+    assert len(set(cluster.trained)) == len(cluster.trained)
+    assert 0 < reports[0] < reports[1] == 100.0
 
 
 def test_a_failed_trial_fails_the_flow_after_the_others_were_reported(cluster):

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from flows.lowering import waves
 from flows.presets import PRESETS, STUDIES
 from flows.studies import Request, lower, needed_splits
 from raise_model.errors import UserError
 from raise_model.evaluation import evaluate
+from raise_model.store import Store
 
 EVALUATION_ONLY = (
     "answer_selection",
@@ -179,6 +181,30 @@ def test_the_ratio_curve_shares_the_main_tables_trainings_where_batches_are_join
 def test_the_ratio_curve_follows_the_configurations_asked_for():
     lowered = lowered_of("lite", "label_ratio", trials=1, configurations=["out_in_center"])
     assert {t.data.configuration for t in lowered.trials} == {"out_in_center"}
+
+
+def test_first_seeds_are_a_part_of_their_own_while_both_parts_have_work(tmp_path):
+    store = Store(str(tmp_path))
+    names = ["center", "left_right"]
+    trials = lowered_of("smoke", "main_table", trials=3, configurations=names).trials
+
+    def finish(trial):
+        folder = store.trial(trial)
+        path = tmp_path / folder.file("done.json")
+        path.parent.mkdir(parents=True)
+        path.write_text("{}")
+        assert folder.is_done
+
+    first, others = waves(store, trials)
+    assert {trial.seed for trial in first} == {0}
+    assert [*first, *others] == sorted(trials, key=lambda trial: trial.seed)
+    finish(first[0])
+    assert len(waves(store, trials)) == 2
+    for trial in first[1:]:
+        finish(trial)
+    assert waves(store, trials) == [list(trials)]
+    assert waves(store, []) == [[]]
+    assert waves(store, first) == [list(first)]
 
 
 def test_the_ablation_compares_trainings_of_one_network():
