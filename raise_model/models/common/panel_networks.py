@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from raise_model.errors import UserError
 from raise_model.models.common.channels_last import (
     Convolution,
+    NestedPatches,
     Normalization,
     TransposedConvolution,
 )
@@ -37,6 +38,12 @@ class Convolutions:
                     f"an encoder kernel of {kernel} with stride {stride} needs padding "
                     f"{(kernel - stride) / 2:g}, not {padding}"
                 )
+
+    def nested(self, image_size: int) -> NestedPatches | None:
+        """The order of pixels in which every window is a view; None where windows overlap."""
+        if self.kernels != self.strides:
+            return None
+        return NestedPatches(self.kernels, self.map_size(image_size))
 
     def check(self, channels: tuple[int, ...]) -> None:
         """:raises UserError: unless there is one number for each convolution."""
@@ -75,6 +82,9 @@ class PanelFeatures(nn.Module):
     ) -> None:
         super().__init__()
         convolutions.check(channels)
+        self._nested = convolutions.nested(image_size)
+        # Maps that are views of others are not to be changed in place.
+        in_place = self._nested is not None
         layers: list[nn.Module] = []
         inputs = 1
         for outputs, kernel, stride, padding in zip(
@@ -87,18 +97,26 @@ class PanelFeatures(nn.Module):
             layers += [
                 Convolution(inputs, outputs, kernel, stride, padding),
                 Normalization(outputs),
-                nn.ReLU(inplace=True),
+                nn.ReLU(inplace=in_place),
             ]
             inputs = outputs
         layers += [
             Convolution(inputs, features, convolutions.map_size(image_size)),
             Normalization(features),
-            nn.ReLU(inplace=True),
+            nn.ReLU(inplace=in_place),
         ]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, panels: Float[Tensor, "n 1 size size"]) -> Float[Tensor, "n features"]:
-        return self.layers(panels.permute(0, 2, 3, 1)).flatten(1)
+        if self._nested is None:
+            return self.layers(panels.permute(0, 2, 3, 1)).flatten(1)
+        flat = self._nested.of_panels(panels)
+        for layer in self.layers:
+            if isinstance(layer, Convolution):
+                flat = layer.of_patches(flat.view(-1, layer.kernel**2 * flat.shape[1]))
+            else:
+                flat = layer(flat)
+        return flat
 
 
 class PanelEncoder(PanelFeatures):
@@ -142,10 +160,13 @@ class PanelDecoder(nn.Module):
     ) -> None:
         super().__init__()
         convolutions.check(channels)
+        self._nested = convolutions.nested(image_size)
+        # Maps that are views of others are not to be changed in place.
+        in_place = self._nested is not None
         layers: list[nn.Module] = [
             TransposedConvolution(codes, features, 1),
             Normalization(features),
-            nn.LeakyReLU(leaky_slope, inplace=True),
+            nn.LeakyReLU(leaky_slope, inplace=in_place),
             TransposedConvolution(features, channels[0], convolutions.map_size(image_size)),
         ]
         mirrored = zip(
@@ -159,10 +180,19 @@ class PanelDecoder(nn.Module):
         for inputs, outputs, kernel, stride, padding in mirrored:
             layers += [
                 Normalization(inputs),
-                nn.LeakyReLU(leaky_slope, inplace=True),
+                nn.LeakyReLU(leaky_slope, inplace=in_place),
                 TransposedConvolution(inputs, outputs, kernel, stride, padding),
             ]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, codes: Float[Tensor, "n codes"]) -> Float[Tensor, "n 1 size size"]:
-        return self.layers(codes[:, None, None, :]).permute(0, 3, 1, 2)
+        if self._nested is None:
+            return self.layers(codes[:, None, None, :]).permute(0, 3, 1, 2)
+        flat = codes
+        for layer in self.layers:
+            if isinstance(layer, TransposedConvolution):
+                windows = layer.to_patches(flat)
+                flat = windows.view(-1, windows.shape[1] // layer.kernel**2)
+            else:
+                flat = layer(flat)
+        return self._nested.to_panels(flat)

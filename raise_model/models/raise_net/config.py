@@ -255,8 +255,8 @@ def lite(configuration: str) -> RaiseConfig:
     Center as in the demo; elsewhere a convolution and two concepts more, in O-IG with its seven
     attributes four.  Where much of a panel is not to be predicted (angles of outlines and of
     many entities; positions under rules on Number), a heavier ``beta_prediction`` keeps that
-    out of the codes.  In O-IG, with outlines and small entities at once, ``spare_dropout`` leaves them
-    to the attributes' concepts.
+    out of the codes.  In O-IG, with outlines and small entities at once, ``spare_dropout`` leaves
+    them to the attributes' concepts.
     """
     layout = configuration.removesuffix("_uni")
     if layout == "center":

@@ -47,7 +47,7 @@ def reconstruction(
     images: Float[Tensor, "n 1 size size"], panels: Float[Tensor, "n 1 size size"], sigma: float
 ) -> Float[Tensor, ""]:
     """-L_rec without its constant: squared error over 2 sigma_x^2, mean over panels."""
-    return (images - panels).square().flatten(1).sum(1).mean() / (2 * sigma**2)
+    return F.mse_loss(images, panels, reduction="sum") / (len(images) * 2 * sigma**2)
 
 
 def prediction_divergence(

@@ -165,7 +165,7 @@ class Raise(Solver):
         means = self._encode(self.networks, batch.panels)
         codes = means + config.sigma_z * _noise(means, generator)
         order = self._draw_positions(len(batch), generator)
-        targets, decoded = order[:, : config.targets_per_problem], order[:, : config.decoded_panels]
+        targets = order[:, : config.targets_per_problem]
         prior, predicted = self._reason(codes, targets)
         with torch.autocast(means.device.type, enabled=False):
             target_codes = _take(codes, targets).transpose(0, 1)
@@ -178,11 +178,15 @@ class Raise(Solver):
         shown = codes
         if config.spare_dropout > 0.0:
             shown = codes * self._kept(batch, gain, generator)[:, None, :, None]
-        images = self._decode(self.networks, _take(shown, decoded).flatten(2))
+        panels = batch.panels
+        if config.decoded_panels < NUM_PANELS:
+            decoded = order[:, : config.decoded_panels]
+            shown, panels = _take(shown, decoded), _take(panels, decoded)
+        images = self._decode(self.networks, shown.flatten(2))
         with torch.autocast(means.device.type, enabled=False):
             terms = {
                 "reconstruction": loss.reconstruction(
-                    images.flatten(0, 1), _take(batch.panels, decoded).flatten(0, 1), config.sigma_x
+                    images.flatten(0, 1), panels.flatten(0, 1), config.sigma_x
                 ),
                 "prediction": loss.prediction_divergence(
                     _take(means, targets).transpose(0, 1), mixture, config.sigma_z
