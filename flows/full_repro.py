@@ -33,6 +33,7 @@ from raise_model.errors import UserError
 from raise_model.store import Store
 from raise_model.training.device import DeviceChoice
 from tune_spaces.cluster import Resources, connect, preflight, resolve_resources
+from tune_spaces.evaluation import EvaluationOutcome
 
 
 class _OneLine(logging.Filter):
@@ -97,14 +98,16 @@ def _stages(
     trained: set[str] = set()
     failed: dict[str, str] = {}
     parts = waves(store, lowered.trials)
+    evaluated = EvaluationOutcome(done=(), failed={})
     for number, part in enumerate(parts, start=1):
         swept = train(store, part, resources, tracker, progress, board, prunable=lowered.prunable)
         trained |= set(swept.done)
         failed |= swept.failed
         pairs = [pair for pair in lowered.evaluations if pair[0] in trained]
         evaluated = evaluate(store, pairs, resources, progress, len(lowered.evaluations))
-        is_last = number == len(parts)
-        table = report(store, lowered, request.preset, tracker, progress, is_last)
+        if number < len(parts):
+            report(store, lowered, request.preset, tracker, progress, False)
+    table = report(store, lowered, request.preset, tracker, progress, True)
     failures = [f"{name}: {why}" for name, why in (failed | dict(evaluated.failed)).items()]
     _fail_if_incomplete(failures, len(lowered.trials) + len(lowered.evaluations))
     for row in table.to_rows():
