@@ -13,7 +13,6 @@ than 150 us a problem and setting.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from surroundings import surroundings
 from torch import Tensor
 
 from raise_model.data.loader import ProblemSet
@@ -38,8 +38,7 @@ from raise_model.models import registry
 from raise_model.models.raise_net.config import paper
 from raise_model.models.solver import Prediction, Solver, config_to_json
 from raise_model.problem import NUM_PANELS
-from raise_model.training.device import device_name
-from raise_model.version import commit, package_version
+from raise_model.version import package_version
 
 SIZE = 64
 STRAW_MAN = 150e-6
@@ -204,10 +203,7 @@ def main() -> None:
         "rounds": arguments.rounds,
         "repeats": arguments.repeats,
         "threads": arguments.threads,
-        "hardware": device_name(torch.device("cpu")),
-        "torch": torch.__version__,
-        "load": round(os.getloadavg()[0], 1),
-        "commit": commit(),
+        **surroundings(),
     }
     if arguments.json:
         print(json.dumps(result))

@@ -12,7 +12,6 @@ losses.  Models take turns within every repeat; medians over repeats.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -20,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from surroundings import surroundings
 from torch import Tensor, nn
 
 from raise_model.data.splits import label_attributes
@@ -27,8 +27,6 @@ from raise_model.models import registry
 from raise_model.models.cost import RandomBatches
 from raise_model.models.solver import config_to_json
 from raise_model.presets import LABEL_RATIOS, PRESETS, presets_of, training_preset
-from raise_model.training.device import device_name
-from raise_model.version import commit
 
 CONFIGURATION, PROBLEMS = "center", 6_000
 PIXEL_READERS: Mapping[str, Sequence[str]] = {
@@ -181,10 +179,7 @@ def main() -> None:
                     "models": rows,
                     "threads": arguments.threads,
                     "repeats": arguments.repeats,
-                    "hardware": device_name(torch.device("cpu")),
-                    "torch": torch.__version__,
-                    "load": round(os.getloadavg()[0], 1),
-                    "commit": commit(),
+                    **surroundings(),
                 }
             )
         )

@@ -26,18 +26,17 @@ from typing import Any
 import psutil
 import ray
 import requests
-import torch
+from surroundings import surroundings
 
 from artifacts.tracking import Tracker
 from flows import processes
+from flows.board import Board
 from flows.service_commands import COMMANDS, addresses, clean_environment
 from flows.services import answers
 from flows.sweep import train
 from raise_model.presets import trial_spec
 from raise_model.specs import TrialSpec
 from raise_model.store import Store
-from raise_model.training.device import device_name
-from raise_model.version import commit
 from tune_spaces import cluster
 from tune_spaces import sweep as sweep_module
 from tune_spaces.cluster import Resources
@@ -196,7 +195,9 @@ def _run(home: Path, uri: str, specs: Sequence[TrialSpec], slots: int) -> dict[s
         end = tracker.end
         # The stage tells the tracker of each trial that ends.
         tracker.end = lambda *arguments, **options: (end(*arguments, **options), samples.done())  # type: ignore[method-assign,assignment]
-        outcome = train.fn(store, specs, resources, tracker, NoProgress(), {"preset": "smoke"})  # type: ignore[arg-type]
+        tracker.start_study("smoke", specs, {"preset": "smoke"})
+        tracker.reconcile(store)
+        outcome = train.fn(store, specs, resources, tracker, NoProgress(), Board(specs))  # type: ignore[arg-type]
         trained = time.monotonic()
         if not tracker.flush(seconds=3600):
             raise SystemExit("error: MLflow does not take what there is")
@@ -265,10 +266,7 @@ def main() -> None:
         "mlflow_cpu_ms_per_trial": round(1000 * (busy - idle) / arguments.trials, 2),
         "mlflow_memory_mb": round(memory / 1e6),
         "mlflow_database_kb_per_trial": round(database / 1e3 / arguments.trials, 2),
-        "hardware": device_name(torch.device("cpu")),
-        "cpus": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-        "commit": commit(),
+        **surroundings(),
     }
     _print(f"{arguments.trials} trials on {arguments.slots} slots", first, arguments.trials)
     _print("again, nothing to do", second, arguments.trials)

@@ -9,31 +9,23 @@ that keeps something shows as growth from the second step on.
 
 import argparse
 import json
-import os
 import resource
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch
-
-from raise_model.models import registry
-from raise_model.models.raise_net.config import paper
-from raise_model.models.solver import config_to_json
-from raise_model.problem import Batch
-from raise_model.training.device import device_name
-from raise_model.version import commit
-
-SIZE, ATTRIBUTES = 64, 3
+from surroundings import surroundings
+from train_step import random_batch, training_step
 
 
-def _resident_mib() -> float:
+def _memory(step: int) -> dict[str, int]:
+    """MiB that the process holds after a step, and the most it ever held."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 2**20
-
-
-def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    return {
+        "step": step,
+        "resident_mib": round(pages * resource.getpagesize() / 2**20),
+        "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10),
+    }
 
 
 def main() -> None:
@@ -45,34 +37,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    generator = torch.Generator().manual_seed(0)
-    batch = Batch(
-        index=torch.arange(arguments.batch),
-        panels=torch.rand(arguments.batch, 9, 1, SIZE, SIZE, generator=generator),
-        rule_labels=torch.randint(4, (arguments.batch, ATTRIBUTES), generator=generator),
-    )
-    config = replace(paper(), targets_per_problem=arguments.targets)
-    solver = registry.build("raise", config_to_json(config), SIZE, seed=0)
-    (optimizer,) = solver.optimizers().values()
-    rows = [{"step": 0, "resident_mib": round(_resident_mib()), "peak_mib": round(_peak_mib())}]
-    for step in range(1, arguments.steps + 1):
-        solver.set_step(step, 100)
-        optimizer.zero_grad()
-        solver.loss(batch, generator).total.backward()  # type: ignore[operator]
-        optimizer.step()
-        rows.append(
-            {"step": step, "resident_mib": round(_resident_mib()), "peak_mib": round(_peak_mib())}
-        )
+    step = training_step(random_batch(arguments.batch), arguments.targets, "fp32")
+    rows = [_memory(0)]
+    for number in range(1, arguments.steps + 1):
+        step()
+        rows.append(_memory(number))
         print("after step {step}: {resident_mib} MiB, peak {peak_mib} MiB".format(**rows[-1]))
     result = {
         "benchmark": "step_memory",
         "rows": rows,
         "batch": arguments.batch,
         "targets": arguments.targets,
-        "hardware": device_name(torch.device("cpu")),
-        "torch": torch.__version__,
-        "load": round(os.getloadavg()[0], 1),
-        "commit": commit(),
+        **surroundings(),
     }
     if arguments.json:
         print(json.dumps(result))

@@ -12,7 +12,6 @@ implementation is a straw man: slower than 30 % of the fp32 peak.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -21,13 +20,12 @@ from dataclasses import replace
 
 import torch
 from literal_raise import ATTRIBUTES, LiteralRaise
+from surroundings import surroundings
 
 from raise_model.models import registry
 from raise_model.models.raise_net.config import paper
 from raise_model.models.solver import config_to_json
 from raise_model.problem import Batch
-from raise_model.training.device import device_name
-from raise_model.version import commit
 
 SIZE, PARAMETERS = 64, 9_001_965
 GFLOP = 6.2
@@ -36,7 +34,8 @@ decoding, the rule networks and 32 executions."""
 STRAW_MAN = 0.3
 
 
-def _batch(problems: int) -> Batch:
+def random_batch(problems: int) -> Batch:
+    """Labelled problems of noise."""
     generator = torch.Generator().manual_seed(0)
     return Batch(
         index=torch.arange(problems),
@@ -60,7 +59,8 @@ def _literal(batch: Batch) -> Callable[[], None]:
     return step
 
 
-def _ours(batch: Batch, targets: int, precision: str) -> Callable[[], None]:
+def training_step(batch: Batch, targets: int, precision: str) -> Callable[[], None]:
+    """The package's step, in ``fp32`` or ``bf16``."""
     config = replace(paper(), targets_per_problem=targets)
     solver = registry.build("raise", config_to_json(config), SIZE, seed=0)
     assert sum(p.numel() for p in solver.parameters()) == PARAMETERS
@@ -94,13 +94,13 @@ def _measure(batch: Batch, repeats: int, targets: int, bf16: bool) -> Mapping[st
     """Seconds of a step by contestant, and the peaks, one a repeat."""
     steps = {
         "literal, fp32": _literal(batch),
-        "ours, fp32, 1 target": _ours(batch, 1, "fp32"),
-        f"ours, fp32, {targets} targets": _ours(batch, targets, "fp32"),
+        "ours, fp32, 1 target": training_step(batch, 1, "fp32"),
+        f"ours, fp32, {targets} targets": training_step(batch, targets, "fp32"),
     }
     if bf16:
         steps |= {
-            "ours, bf16, 1 target": _ours(batch, 1, "bf16"),
-            f"ours, bf16, {targets} targets": _ours(batch, targets, "bf16"),
+            "ours, bf16, 1 target": training_step(batch, 1, "bf16"),
+            f"ours, bf16, {targets} targets": training_step(batch, targets, "bf16"),
         }
     found: dict[str, list[float]] = {name: [] for name in (*steps, "peak fp32")}
     for step in steps.values():
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--bf16", action="store_true", help="also bf16 (native ones only)")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    batch, tables, slow = _batch(arguments.batch), {}, []
+    batch, tables, slow = random_batch(arguments.batch), {}, []
     for threads in arguments.threads:
         torch.set_num_threads(threads)
         found = _measure(batch, arguments.repeats, arguments.targets, arguments.bf16)
@@ -163,10 +163,7 @@ def main() -> None:
         "threads": tables,
         "batch": arguments.batch,
         "repeats": arguments.repeats,
-        "hardware": device_name(torch.device("cpu")),
-        "torch": torch.__version__,
-        "load": round(os.getloadavg()[0], 1),
-        "commit": commit(),
+        **surroundings(),
     }
     if arguments.json:
         print(json.dumps(result))

@@ -18,7 +18,6 @@ report     done.json -> the driver knows: the process ends, Tune's last messages
 import argparse
 import dataclasses
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -26,14 +25,12 @@ import time
 from pathlib import Path
 
 import ray
-import torch
+from surroundings import surroundings
 
 from raise_model.data.generate import generate
 from raise_model.presets import trial_spec
 from raise_model.specs import TrialSpec
 from raise_model.store import Store
-from raise_model.training.device import device_name
-from raise_model.version import commit
 from tune_spaces import cluster
 from tune_spaces.cluster import Resources
 from tune_spaces.sweep import sweep
@@ -131,10 +128,7 @@ def main() -> None:
         "slots": arguments.slots,
         "steps": arguments.steps,
         "wall_seconds": round(wall, 1),
-        "hardware": device_name(torch.device("cpu")),
-        "cpus": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-        "commit": commit(),
+        **surroundings(),
     }
     print(
         f"median cost {result['median_cost_seconds']} s (goal {GOAL_SECONDS:g} s), "

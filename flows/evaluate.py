@@ -1,5 +1,6 @@
 """Stage 3: every evaluation that the store lacks, as Ray tasks."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from prefect import task
@@ -19,17 +20,18 @@ def evaluate(
     pairs: Sequence[tuple[str, EvaluationSpec]],
     resources: Resources,
     progress: Progress,
+    ended: Counter[str],
     total: int,
 ) -> EvaluationOutcome:
     """A failed evaluation is in the outcome; it stops no other one.
 
+    :param ended: evaluations of the run so far, by state; these are added.
     :param total: evaluations of the run, of which these may be a part.
     """
-    ended = {"done": 0, "failed": 0}
 
     def show(*, now: bool = False) -> None:
         text = f"evaluations {ended['done']}/{total} done, {ended['failed']} failed"
-        fraction = sum(ended.values()) / total if total else 1.0
+        fraction = ended.total() / total if total else 1.0
         progress.update("evaluate", fraction, text, now=now)
 
     def on_state(trial: str, spec: EvaluationSpec, state: str, detail: str) -> None:

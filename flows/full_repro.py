@@ -7,6 +7,7 @@ its state, without a traceback.
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -33,7 +34,6 @@ from raise_model.errors import UserError
 from raise_model.store import Store
 from raise_model.training.device import DeviceChoice
 from tune_spaces.cluster import Resources, connect, preflight, resolve_resources
-from tune_spaces.evaluation import EvaluationOutcome
 
 
 class _OneLine(logging.Filter):
@@ -95,20 +95,22 @@ def _stages(
     tracker.start_study(request.preset, lowered.trials, params)
     tracker.reconcile(store)
     board = Board(lowered.trials)
-    trained: set[str] = set()
+    ended: Counter[str] = Counter()
+    trained = 0
     failed: dict[str, str] = {}
     parts = waves(store, lowered.trials)
-    evaluated = EvaluationOutcome(done=(), failed={})
     for number, part in enumerate(parts, start=1):
         swept = train(store, part, resources, tracker, progress, board, prunable=lowered.prunable)
-        trained |= set(swept.done)
-        failed |= swept.failed
-        pairs = [pair for pair in lowered.evaluations if pair[0] in trained]
-        evaluated = evaluate(store, pairs, resources, progress, len(lowered.evaluations))
+        done = set(swept.done)
+        pairs = [pair for pair in lowered.evaluations if pair[0] in done]
+        total = len(lowered.evaluations)
+        evaluated = evaluate(store, pairs, resources, progress, ended, total)
+        trained += len(done)
+        failed |= {**swept.failed, **evaluated.failed}
         if number < len(parts):
-            report(store, lowered, request.preset, tracker, progress, False)
-    table = report(store, lowered, request.preset, tracker, progress, True)
-    failures = [f"{name}: {why}" for name, why in (failed | dict(evaluated.failed)).items()]
+            report(store, lowered, request.preset, tracker, progress, is_last=False)
+    table = report(store, lowered, request.preset, tracker, progress, is_last=True)
+    failures = [f"{name}: {why}" for name, why in failed.items()]
     _fail_if_incomplete(failures, len(lowered.trials) + len(lowered.evaluations))
     for row in table.to_rows():
         model, *cells = row.items()
@@ -116,7 +118,7 @@ def _stages(
             "%s: %s", model[1], ", ".join(f"{name} {value}" for name, value in cells)
         )
     get_run_logger().info("MLflow: %s/%s", tracker.uri, tracker.experiment_path)
-    return f"{len(trained)} trials, {len(evaluated.done)} evaluations"
+    return f"{trained} trials, {ended['done']} evaluations"
 
 
 def _trials_to_check(request: Request) -> Lowered:

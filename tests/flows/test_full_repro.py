@@ -104,7 +104,7 @@ def test_a_run_trains_evaluates_and_reports(cluster):
     assert state.is_completed()
     assert state.message == "2 trials, 20 evaluations"
     assert len(cluster.trained) == 2
-    assert len(set(cluster.evaluated)) == 20
+    assert len(cluster.evaluated) == 20
     (tracker,) = trackers
     assert ("exit", None) in tracker.calls
     assert [call[2] for call in tracker.calls if call[0] == "end"] == ["FINISHED"] * 2

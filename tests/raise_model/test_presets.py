@@ -1,5 +1,7 @@
 """Every preset of every model makes a spec that builds a solver."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from raise_model.models import registry
 from raise_model.models.cost import RandomBatches
 from raise_model.models.raise_net import config as raise_config
 from raise_model.models.raise_net.model import Raise
-from raise_model.models.solver import Loss
+from raise_model.models.solver import Loss, is_added
 
 PAIRS = [
     (model, preset)
@@ -29,10 +31,15 @@ def spec(model, preset, configuration="center", **options):
 
 @pytest.mark.parametrize(("model", "preset"), PAIRS)
 def test_every_preset_builds_in_every_configuration(model, preset):
+    fields = dataclasses.fields(registry.config_class(model))
+    added = {field.name for field in fields if is_added(field)}
+    sizes = set()
     for configuration in CONFIGURATIONS:
         made = spec(model, preset, configuration)
         assert made.steps >= made.validate_every
+        sizes.add(tuple(sorted(made.config.keys() - added)))
         registry.config_from_json(model, made.config)
+    assert len(sizes) == 1
     first = spec(model, preset, "grid_3x3")
     solver = registry.build(model, first.config, first.data.image_size, seed=0)
     assert sum(p.numel() for p in solver.parameters()) > 0

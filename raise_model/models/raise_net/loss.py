@@ -129,7 +129,9 @@ def _injections(
     return torch.tensor(ways, device=device).view(-1, attributes)
 
 
-def supervision(gain: Float[Tensor, "attributes concepts"]) -> Float[Tensor, ""]:
-    """L_sup under the best assignment, solved afresh for every batch."""
-    attributes, concepts = assign(gain)
-    return gain[attributes, concepts].sum()
+def supervision(
+    gain: Float[Tensor, "attributes concepts"],
+    assignment: tuple[Int[Tensor, " attributes"], Int[Tensor, " attributes"]],
+) -> Float[Tensor, ""]:
+    """L_sup under an assignment, which is solved afresh for every batch."""
+    return gain[assignment].sum()

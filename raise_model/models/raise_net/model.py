@@ -175,9 +175,10 @@ class Raise(Solver):
                 weights = _straight_through(weights)
             mixture = torch.einsum("tbck,tbckd->tbcd", weights, predicted)
             gain = loss.label_gain(prior, posterior, batch.rule_labels, config.label_loss)
+            assignment = loss.assign(gain)
         shown = codes
         if config.spare_dropout > 0.0:
-            shown = codes * self._kept(batch, gain, generator)[:, None, :, None]
+            shown = codes * self._kept(batch, assignment[1], generator)[:, None, :, None]
         panels = batch.panels
         if config.decoded_panels < NUM_PANELS:
             decoded = order[:, : config.decoded_panels]
@@ -192,7 +193,7 @@ class Raise(Solver):
                     _take(means, targets).transpose(0, 1), mixture, config.sigma_z
                 ),
                 "rule": loss.rule_divergence(posterior, prior),
-                "label": loss.supervision(gain),
+                "label": loss.supervision(gain, assignment),
             }
             total = (
                 config.reconstruction_weight * terms["reconstruction"]
@@ -206,18 +207,19 @@ class Raise(Solver):
     def _kept(
         self,
         batch: Batch,
-        gain: Float[Tensor, "attributes concepts"],
+        assigned: Int[Tensor, " attributes"],
         generator: torch.Generator,
     ) -> Bool[Tensor, "batch concepts"]:
-        """The concepts whose codes the decoder is shown; ``spare_dropout`` hides others.
+        """The concepts whose codes the decoder is shown; ``spare_dropout`` hides others than
+        the assigned ones.
 
         What no attribute is assigned to would else draw a panel's shapes by itself, and the
         attributes' concepts would not have to tell them apart.
         """
-        _, assigned = loss.assign(gain)
-        is_spare = torch.ones(gain.shape[1], dtype=torch.bool, device=gain.device)
+        device = assigned.device
+        is_spare = torch.ones(self.num_concepts, dtype=torch.bool, device=device)
         is_spare.index_fill_(0, assigned, False)
-        uniform = torch.rand(len(batch), generator=generator, device=gain.device)
+        uniform = torch.rand(len(batch), generator=generator, device=device)
         hidden = uniform < self.config.spare_dropout
         # Without a label the assignment says nothing.
         hidden &= (batch.rule_labels != UNLABELLED).any()

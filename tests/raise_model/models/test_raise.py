@@ -211,7 +211,7 @@ def test_each_attribute_takes_its_own_concept_for_the_greatest_total():
     assert attributes.tolist() == [0, 1]
     # Both would like concept 0; giving it to the second loses least.
     assert concepts.tolist() == [1, 0]
-    assert float(terms.supervision(gain)) == 17
+    assert float(terms.supervision(gain, (attributes, concepts))) == 17
 
 
 @pytest.mark.parametrize(("attributes", "concepts"), [(3, 8), (6, 8), (4, 4)])
@@ -336,15 +336,16 @@ def test_context_panels_are_decoded_from_their_own_codes(build, batch):
 def test_hidden_concepts_are_those_without_an_attribute(build, batch):
     solver, problems = build(num_concepts=5, spare_dropout=1.0), batch(4)
     gain = torch.tensor([[0.0, 3, 0, 0, 0], [0, 0, 0, 0, 2], [0, 0, 1, 0, 0]])
-    kept = solver._kept(problems, gain, torch.Generator())
+    _, assigned = terms.assign(gain)
+    kept = solver._kept(problems, assigned, torch.Generator())
     assert kept.tolist() == [[False, True, True, False, True]] * 4
-    without = solver._kept(batch(4, labelled=0), gain, torch.Generator())
+    without = solver._kept(batch(4, labelled=0), assigned, torch.Generator())
     assert without.all(), "without labels no concept is known to be spare"
 
 
 def test_a_share_of_the_problems_has_concepts_hidden(build, batch):
-    solver, gain = build(num_concepts=5, spare_dropout=0.3), torch.eye(3, 5)
-    kept = solver._kept(batch(4_000), gain, torch.Generator().manual_seed(0))
+    solver, assigned = build(num_concepts=5, spare_dropout=0.3), torch.arange(3)
+    kept = solver._kept(batch(4_000), assigned, torch.Generator().manual_seed(0))
     assert kept[:, :3].all()
     assert torch.equal(kept[:, 3], kept[:, 4])
     assert abs((~kept[:, 3]).double().mean() - 0.3) < 0.03
