@@ -20,7 +20,7 @@ from artifacts.report_tables import (
     number_cell,
     value_cell,
 )
-from artifacts.settings import differences, setting
+from artifacts.settings import ABLATION_AS_PUBLISHED, differences, is_ablation, setting
 from raise_model.specs import TrialSpec, canonical_json
 
 _PAIRED = ("iraven_paired", "iraven_overlapping")
@@ -35,10 +35,11 @@ def own_tables(
     """Those that have rows; numbers of ``cells`` and ``extensions`` are shown elsewhere."""
     specs = {record.name: record.spec for record in records}
     tests = [number for number in numbers if number.setting["split"] == "test"]
-    curves = label_ratio_groups(tests, specs)
+    ablations = [n for n in tests if is_ablation(n.presets)]
+    curves = label_ratio_groups([n for n in tests if not is_ablation(n.presets)], specs)
     shown = {each.ours.key for each in cells if each.ours is not None}
     shown |= {each.number.key for each in extensions}
-    shown |= {number.key for group in curves for number in group}
+    shown |= {number.key for group in [*curves, ablations] for number in group}
     rest = [number for number in tests if number.key not in shown]
     models = [n for n in rest if n.setting["model"] not in PAPER_MODELS]
     others = [n for n in rest if n.setting["model"] in PAPER_MODELS]
@@ -51,6 +52,7 @@ def own_tables(
              "the paper's tables above."],
         ),
         _label_ratios(curves),
+        _ablation(ablations),
         _details(
             "other-tests", "Other test sets and other ways to draw candidates", drawn,
             _compared,
@@ -116,6 +118,36 @@ def _label_ratios(groups: Sequence[Sequence[Number]]) -> ReportTable:
         notes=["Steps and problems seen are the same at every ratio."],
         name_columns=4,
     )
+
+
+def _ablation(numbers: Sequence[Number]) -> ReportTable:
+    configurations = [
+        name for name in LABELS if any(n.setting["configuration"] == name for n in numbers)
+    ]
+    rows: dict[tuple[str, str], dict[str, Number]] = {}
+    for number in sorted(numbers, key=lambda n: (n.setting["model"], n.presets, n.key)):
+        model, _, test, what = _names(number)
+        way = "as the authors train" if ABLATION_AS_PUBLISHED in number.presets else "as here"
+        name = f"{model}, {way}" if number.setting["model"] == "raise" else model
+        rows.setdefault((name, f"{test}, {what}"), {})[number.setting["configuration"]] = number
+    return ReportTable(
+        key="ablation",
+        title="Ablation: ways to train one network",
+        columns=["Training", "Test", *(LABELS[name] for name in configurations)],
+        rows=[
+            [
+                name_cell(name),
+                name_cell(test),
+                *(number_cell(found.get(each), tag=True) for each in configurations),
+            ]
+            for (name, test), found in sorted(rows.items(), key=lambda row: row[0][1])
+        ],
+        notes=["Networks, panels and labelled problems of a configuration are the same in each "
+               "row, and so is the time: the authors' way has the more steps, as each is cheaper.",
+               "Shorter than the trainings of the tables above; minutes are in the table of "
+               "accuracy against time."],
+        name_columns=2,
+    )  # fmt: skip
 
 
 def _names(number: Number) -> tuple[str, str, str, str]:

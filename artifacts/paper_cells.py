@@ -7,7 +7,7 @@ from functools import cache
 from artifacts import published
 from artifacts.numbers import Number, average
 from artifacts.published import Mark, PublishedCell, model_label
-from artifacts.settings import CUSTOM, PREFERENCE
+from artifacts.settings import CUSTOM, PREFERENCE, is_of
 from artifacts.tables import CONFIGURATIONS
 from raise_model.models import registry
 from raise_model.presets import LABEL_RATIOS
@@ -111,7 +111,7 @@ def paper_cells(numbers: Sequence[Number], preset: str | None = None) -> list[Pa
     :param preset: only trainings of this preset stand beside the paper's; without it, each
         cell takes the first of :data:`artifacts.settings.PREFERENCE` that it finds.
     """
-    known = [n for n in numbers if preset is None or preset in n.presets]
+    known = [n for n in numbers if is_of(n.presets, preset)]
     index: dict[tuple[str, str, str], list[Number]] = {}
     for number in known:
         s = number.setting
@@ -138,7 +138,7 @@ def extensions(numbers: Sequence[Number], preset: str | None = None) -> list[Ext
     for number in numbers:
         s = number.setting
         extended = published.stands_for(s["model"])
-        if extended and s["split"] == "test" and (preset is None or preset in number.presets):
+        if extended and s["split"] == "test" and is_of(number.presets, preset):
             index.setdefault((s["protocol"], extended, s["configuration"]), []).append(number)
     made = []
     for cell in published.cells():

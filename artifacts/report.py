@@ -28,7 +28,7 @@ from artifacts.report_figure import ReportFigure
 from artifacts.report_figures import report_figures
 from artifacts.report_html import page
 from artifacts.report_tables import SIGNS, ReportTable
-from artifacts.settings import EQUAL_EXPOSURE
+from artifacts.settings import root
 from artifacts.training_table import training_curve, training_table
 from raise_model.errors import UserError
 from raise_model.store import Store
@@ -241,8 +241,7 @@ def build_report(
 
 
 def _is_of(record: TrialRecord, preset: str | None) -> bool:
-    presets = {name.removesuffix(EQUAL_EXPOSURE) for name in record.presets}
-    return preset is None or preset in presets
+    return preset is None or preset in {root(name) for name in record.presets}
 
 
 def write_report(files: Mapping[str, bytes], folder: Path) -> None:

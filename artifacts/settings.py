@@ -5,18 +5,22 @@ gives the same values today.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from raise_model.errors import UserError
-from raise_model.presets import PRESETS, trial_spec
+from raise_model.presets import ABLATION_PRESET, PRESETS, as_published, shortened, trial_spec
 from raise_model.specs import TrialSpec, canonical_json
 
 CUSTOM = "custom"
 """What a training is of that no preset gives."""
 EQUAL_EXPOSURE = ", equal exposure"
 """Added to a preset's name: as many steps and problems in a step at every label ratio."""
+ABLATION = f"{ABLATION_PRESET}, ablation"
+"""What an ablation's training is of, with the model's own way to train."""
+ABLATION_AS_PUBLISHED = f"{ABLATION}, as published"
+"""The same, trained as the authors do."""
 PREFERENCE = ("paper", "lite", CUSTOM, "demo", "smoke")
 """Which of several trainings stands in a table of the paper, where no preset is asked for."""
 
@@ -35,7 +39,23 @@ def matching_presets(spec: TrialSpec) -> tuple[str, ...]:
     ]  # fmt: skip
     # Where batches are of one kind anyway, the two are the same training.
     plain = [name for name in found if not name.endswith(EQUAL_EXPOSURE)]
-    return tuple(plain or found) or (CUSTOM,)
+    return tuple(plain or found or _ablations(spec, wanted)) or (CUSTOM,)
+
+
+def root(preset: str) -> str:
+    """The preset that a name of :func:`matching_presets` starts from."""
+    return preset.partition(", ")[0]
+
+
+def is_of(presets: Sequence[str], preset: str | None) -> bool:
+    """Whether a training of ``presets`` stands beside the paper's; an ablation's never does."""
+    if preset is None:
+        return not is_ablation(presets)
+    return preset in presets
+
+
+def is_ablation(presets: Sequence[str]) -> bool:
+    return any(name.startswith(ABLATION) for name in presets)
 
 
 @cache
@@ -43,8 +63,26 @@ def _of_preset(
     preset: str, model: str, dataset: str, configuration: str, label_ratio: float, equal: bool
 ) -> str | None:
     """The training of a preset; None where the model has no such preset."""
+    spec = _preset_spec(preset, model, dataset, configuration, label_ratio, equal)
+    return canonical_json(_unseeded(spec)) if spec else None
+
+
+def _ablations(spec: TrialSpec, wanted: str) -> list[str]:
+    data = spec.data
+    lite = _preset_spec(
+        ABLATION_PRESET, spec.model, data.dataset, data.configuration, data.label_ratio, False
+    )
+    made = {ABLATION: shortened(lite)} if lite else {}
+    if lite and spec.model == "raise":
+        made[ABLATION_AS_PUBLISHED] = as_published(shortened(lite))
+    return [name for name, each in made.items() if canonical_json(_unseeded(each)) == wanted]
+
+
+def _preset_spec(
+    preset: str, model: str, dataset: str, configuration: str, label_ratio: float, equal: bool
+) -> TrialSpec | None:
     try:
-        spec = trial_spec(
+        return trial_spec(
             model=model, preset=preset, dataset=dataset, configuration=configuration,
             train_digest="", validation_digest="", seed=0, label_ratio=label_ratio,
             equal_exposure=equal,
@@ -52,7 +90,6 @@ def _of_preset(
     except UserError:
         # A model of somebody else, or one without this preset: nothing to compare with.
         return None
-    return canonical_json(_unseeded(spec))
 
 
 def _unseeded(spec: TrialSpec) -> dict[str, Any]:

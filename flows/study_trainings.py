@@ -1,14 +1,13 @@
 """Studies that train: the paper's tables, and the curve over label ratios."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from flows.lowering import Digest, Lowered, reads_labels, selected, tests_of, trainings
 from flows.presets import DATASETS, Configuration
 from flows.request import Request
 from raise_model.data.held_out import held_out_name
 from raise_model.errors import UserError
-from raise_model.presets import as_published
+from raise_model.presets import ABLATION_PRESET, as_published, shortened
 
 RATIOS: Sequence[float] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Shares of labelled training problems on the curve."""
@@ -18,9 +17,6 @@ NOISY: Sequence[Configuration] = ("out_in_grid_uni", "grid_2x2_uni", "grid_3x3_u
 """Grids with noise on attributes (paper, appendix E)."""
 ABLATION_CONFIGURATIONS: Sequence[Configuration] = ("center", "left_right", "grid_2x2")
 """Where trainings are compared unless a request says otherwise."""
-ABLATION_SHARE = 1 / 3
-"""Share of the lite setting's steps in a training of the ablation: three seeds of three settings
-would be a day of one CPU thread otherwise."""
 HELD_OUT_RATIOS: Mapping[Configuration, float] = {"center": 0.05, "out_in_center": 0.2}
 """Labelled share of the training problems that are left (paper, section 4.5)."""
 
@@ -91,14 +87,14 @@ def ablation(request: Request, digest: Digest) -> Lowered:
     map, where that is another; and ``raise_plus``.  On three configurations, or those that were
     asked for, each training a third of the lite setting's.
     """
-    if request.preset != "lite":
+    if request.preset != ABLATION_PRESET:
         raise UserError(
-            "study ablation compares trainings of preset lite, not of "
-            f"{request.preset}: ask for preset=lite"
+            f"study ablation compares trainings of preset {ABLATION_PRESET}, not of "
+            f"{request.preset}: ask for preset={ABLATION_PRESET}"
         )
     plain, plus = (
         [
-            replace(trial, steps=round(trial.steps * ABLATION_SHARE))
+            shortened(trial)
             for trial in trainings(
                 request,
                 digest,

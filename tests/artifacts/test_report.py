@@ -14,7 +14,7 @@ import pytest
 from artifacts.report import build_report, write_report
 from artifacts.report_html import page
 from raise_model.errors import UserError
-from raise_model.presets import trial_spec
+from raise_model.presets import as_published, shortened, trial_spec
 from raise_model.specs import EvaluationSpec
 from raise_model.store import Store
 
@@ -368,6 +368,26 @@ def test_label_ratios_and_ablations_are_told_apart(store, evaluated):
     assert "other-settings" not in tables
     only_demo = {t.key for t in build_report(store, preset="demo").own}
     assert only_demo == {"label-ratio", "accuracy-against-time"}
+
+
+def test_an_ablation_has_its_own_table_and_no_cell_of_the_paper(store, evaluated):
+    plain, plus = (
+        shortened(training(model=model, preset="lite")) for model in ("raise", "raise_plus")
+    )
+    for trial, accuracy in ((as_published(plain), 0.1), (plain, 0.7), (plus, 0.9)):
+        evaluated(trial, evaluation(), [accuracy])
+    for preset in ("lite", None):
+        report = build_report(store, preset=preset)
+        (table,) = [t for t in report.own if t.key == "ablation"]
+        assert [(row[0].text, row[2].text) for row in table.rows] == [
+            ("RAISE, as here", "70.0"),
+            ("RAISE, as the authors train", "10.0"),
+            ("RAISE plus", "90.0"),
+        ]
+        assert not any(cell.ours for cell in report.cells)
+        assert not report.extensions
+        assert {t.key for t in report.own} == {"ablation", "accuracy-against-time"}
+    assert not build_report(store, preset="demo").own
 
 
 def test_a_setting_beside_the_tables_says_in_what_it_differs(store, evaluated):

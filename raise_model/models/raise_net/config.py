@@ -255,8 +255,8 @@ def lite(configuration: str) -> RaiseConfig:
     Center as in the demo; elsewhere a convolution and two concepts more, in O-IG with its seven
     attributes four.  Where much of a panel is not to be predicted (angles of outlines and of
     many entities; positions under rules on Number), a heavier ``beta_prediction`` keeps that
-    out of the codes.  In O-IG, with outlines and small entities at once, ``spare_dropout`` leaves
-    them to the attributes' concepts.
+    out of the codes.  Where the outer shape is an outline, ``spare_dropout`` leaves it to the
+    attributes' concepts.
     """
     layout = configuration.removesuffix("_uni")
     if layout == "center":
@@ -277,7 +277,7 @@ def lite(configuration: str) -> RaiseConfig:
         return config
     config = replace(config, beta_prediction=12.0)
     if layout == "out_in_center":
-        return config
+        return replace(config, spare_dropout=0.5)
     config = replace(config, labelled_batch=24, unlabelled_batch=8)
     if layout == "out_in_grid":
         # Entities of four to eight pixels: drawn too faintly for the plain weight.
