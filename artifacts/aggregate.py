@@ -23,7 +23,8 @@ from raise_model.store import Store
 CONFIDENCE = 0.95
 
 RESULT_COLUMNS = (
-    "trial", "study_cell", "model", "configuration", "train_dataset", "label_ratio", "label_map",
+    "trial", "study_cell", "preset", "model", "configuration", "train_dataset", "label_ratio",
+    "label_map",
     "image_size", "precision", "steps", "seed", "protocol", "options", "dataset", "split",
     "evaluation", "num_targets", "num_distractors", "model_revision", "protocol_revision",
     "problems", "rounds", "accuracy", "rounds_std", "rule_accuracy", "validation_accuracy",
@@ -31,7 +32,7 @@ RESULT_COLUMNS = (
     "seen_problems", "seen_accuracy", "unseen_accuracy",
 )  # fmt: skip
 _CELL = (
-    "study_cell", "model", "configuration", "train_dataset", "label_ratio", "label_map",
+    "study_cell", "preset", "model", "configuration", "train_dataset", "label_ratio", "label_map",
     "image_size", "precision", "steps", "protocol", "options", "dataset", "split", "evaluation",
     "num_targets", "num_distractors", "model_revision", "protocol_revision",
 )  # fmt: skip
@@ -83,6 +84,7 @@ def _row(record: TrialRecord, evaluation: EvaluationRecord, setting: Mapping[str
     return {
         "trial": record.name,
         "study_cell": record.study_cell,
+        "preset": "/".join(record.presets),
         "model": spec.model,
         "configuration": spec.data.configuration,
         "train_dataset": spec.data.dataset,

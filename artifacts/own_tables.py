@@ -143,9 +143,10 @@ def _ablation(numbers: Sequence[Number]) -> ReportTable:
             for (name, test), found in sorted(rows.items(), key=lambda row: row[0][1])
         ],
         notes=["Networks, panels and labelled problems of a configuration are the same in each "
-               "row, and so is the time: the authors' way has the more steps, as each is cheaper.",
-               "Shorter than the trainings of the tables above; minutes are in the table of "
-               "accuracy against time."],
+               "row. Steps are chosen so that all take about the same time on an idle core: the "
+               "authors' way has the more, as each is cheaper. What a training really took is in "
+               "the table of accuracy against time.",
+               "Shorter than the trainings of the tables above."],
         name_columns=2,
     )  # fmt: skip
 

@@ -95,9 +95,12 @@ class Extension:
 
     @property
     def name(self) -> str:
-        """As the paper would print it, e.g. ``RAISE plus-latent``."""
+        """Of its row, e.g. ``RAISE plus, latent`` below the paper's ``RAISE-latent``."""
         model = self.number.setting["model"]
-        return self.cell.model.replace(published.compared_label(model), model_label(model))
+        variant = self.cell.model.removeprefix(published.compared_label(model))
+        if variant.startswith("-"):
+            variant = f", {variant[1:]}"
+        return model_label(model) + variant
 
 
 @cache

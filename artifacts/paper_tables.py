@@ -1,8 +1,9 @@
 """The paper's tables: its rows and columns, each cell with the published number and ours."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from artifacts import published
+from artifacts.numbers import Number
 from artifacts.paper_cells import Extension, PaperCell
 from artifacts.report_tables import Cell, ReportTable, name_cell, number_cell, paper_cell
 from artifacts.tables import CONFIGURATIONS, UNIFORM
@@ -72,19 +73,19 @@ def _selection(key: str, title: str, cells: Sequence[PaperCell], beside: Beside)
     tag = _needs_tags(cells)
     found = {(each.cell.model, each.cell.configuration): each for each in cells}
     rows: list[list[Cell]] = []
-    own: dict[str, None] = {}
+    own: list[Cell] = []
     for model in dict.fromkeys(each.cell.model for each in cells):
         part = [found[model, name] for name in configurations]
         rows.append([name_cell(model), *(paper_cell(each, tag=tag) for each in part)])
         for name, row in _added(part, beside).items():
             rows.append([name_cell(name), *row])
-            own[name] = None
+            own += row
     return ReportTable(
         key=key,
         title=title,
         columns=["Model", *(LABELS[name] for name in configurations)],
         rows=rows,
-        notes=[*_notes(cells), *_own_notes(own)],
+        notes=_notes(cells, [cell.number for cell in own if cell.number is not None]),
     )
 
 
@@ -97,7 +98,7 @@ def _positions(key: str, title: str, cells: Sequence[PaperCell], beside: Beside)
     }
     models = dict.fromkeys(each.cell.model for each in cells)
     rows: list[list[Cell]] = []
-    own: dict[str, None] = {}
+    own: list[Cell] = []
     for configuration in CONFIGURATIONS:
         for model in models:
             row = [found[configuration, model, *setting] for setting in SETTINGS]
@@ -105,22 +106,35 @@ def _positions(key: str, title: str, cells: Sequence[PaperCell], beside: Beside)
             rows.append([*names, *(paper_cell(each, tag=tag) for each in row)])
             for name, added in _added(row, beside).items():
                 rows.append([names[0], name_cell(name), *added])
-                own[name] = None
+                own += added
     return ReportTable(
         key=key,
         title=title,
         columns=["Configuration", "Model", *(f"T={t} Nc={n}" for t, n in SETTINGS)],
         rows=rows,
-        notes=[*_notes(cells), *_own_notes(own)],
+        notes=_notes(cells, [cell.number for cell in own if cell.number is not None]),
         name_columns=2,
     )
 
 
-def _own_notes(names: Iterable[str]) -> list[str]:
-    return [
-        f"{name} is a model of this project, not of the paper: nothing is published for it."
-        for name in names
-    ]
+def _own_notes(numbers: Sequence[Number]) -> list[str]:
+    """What each model of this project is, and what its trainings were given."""
+    by_model: dict[str, list[Number]] = {}
+    for number in numbers:
+        by_model.setdefault(number.setting["model"], []).append(number)
+    lines = []
+    for model, found in by_model.items():
+        name = published.model_label(model)
+        given = dict.fromkeys(
+            f"{_label(s['configuration'])} {100 * s['label_ratio']:g} % ({s['label_map']})"
+            for s in (number.setting for number in found)
+        )
+        lines += [
+            f"{name} is a model of this project, not of the paper: nothing is published for it.",
+            f"Rule labels of {name}, in brackets how grids are labelled (the paper's way is "
+            f"official): {', '.join(given)}.",
+        ]
+    return lines
 
 
 def _needs_tags(cells: Sequence[PaperCell]) -> bool:
@@ -128,10 +142,20 @@ def _needs_tags(cells: Sequence[PaperCell]) -> bool:
     return len({(n.presets, n.spreads["seeds"]) for c in cells if (n := c.ours) is not None}) > 1
 
 
-def _notes(cells: Sequence[PaperCell]) -> list[str]:
+def _notes(cells: Sequence[PaperCell], own: Sequence[Number]) -> list[str]:
+    """What the rows rest on.
+
+    :param own: numbers of this project's models.
+    """
     ours = [each.ours for each in cells if each.ours is not None]
     if not ours:
-        return ["Nothing of this table is reproduced yet; see Missing."]
+        if not own:
+            return ["Nothing of this table is reproduced yet; see Missing."]
+        return [
+            "Nothing of the paper's own models is reproduced yet; see Missing. The rows that have "
+            "numbers of ours are of a model of this project.",
+            *_own_notes(own),
+        ]
     presets = ", ".join(dict.fromkeys("/".join(number.presets) for number in ours))
     seeds = sorted({number.spreads["seeds"] for number in ours})
     lines = [
@@ -150,7 +174,7 @@ def _notes(cells: Sequence[PaperCell]) -> list[str]:
     lines.append("; ".join(f"{k}: {', '.join(sorted(v))}" for k, v in details.items() if v) + ".")
     if seeds[0] < published.MINIMUM_SEEDS:
         lines.append(f"No mark where there are fewer than {published.MINIMUM_SEEDS} seeds.")
-    return lines
+    return [*lines, *_own_notes(own)]
 
 
 def _label(configuration: str) -> str:

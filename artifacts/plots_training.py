@@ -1,6 +1,6 @@
 """Validation accuracy in the course of trainings, and when it reached what was asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,10 @@ from artifacts.plots import COLORS, OTHER_COLOR, STYLE
 
 GOAL = 0.95
 """Accuracy whose first validation is marked beside the paper's."""
-_LINES = ("-", "--", "-.", ":")
+_LINES: Sequence[Any] = (
+    "-", "--", "-.", ":", (0, (7, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (7, 2, 1, 2)), (0, (1, 3)),
+)  # fmt: skip
+"""Of a model's settings, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,24 +54,36 @@ def training_curves(curves: Sequence[Curve]) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(12, 0.9 + 2.6 * len(names)), layout="constrained")
         grid = figure.subplots(len(names), 2, squeeze=False, sharey=True)
+        styles = _styles(curves)
         for row, name in zip(grid, names, strict=True):
-            _draw(row, [c for c in curves if c.configuration == name])
+            _draw(row, [c for c in curves if c.configuration == name], styles)
             row[0].set_ylabel(f"{LABELS.get(name, name)}\nvalidation accuracy (%)")
         grid[-1, 0].set_xlabel("optimiser steps")
         grid[-1, 1].set_xlabel("minutes of training")
     return figure
 
 
-def _draw(row: Sequence[Axes], curves: Sequence[Curve]) -> None:
-    styles: dict[str, Any] = {}
+def _styles(curves: Sequence[Curve]) -> dict[str, Any]:
+    """Line style of each setting, the same in every panel; models differ in colour."""
+    labels: dict[str, dict[str, None]] = {}
     for curve in curves:
-        kind = styles.setdefault(curve.label, (_LINES[len(styles) % len(_LINES)], []))
-        kind[1].append(curve)
-    for label, (line, seeds) in styles.items():
+        labels.setdefault(curve.model, {})[curve.label] = None
+    return {
+        label: _LINES[place % len(_LINES)]
+        for of_model in labels.values()
+        for place, label in enumerate(of_model)
+    }
+
+
+def _draw(row: Sequence[Axes], curves: Sequence[Curve], styles: Mapping[str, Any]) -> None:
+    settings: dict[str, list[Curve]] = {}
+    for curve in curves:
+        settings.setdefault(curve.label, []).append(curve)
+    for label, seeds in settings.items():
         # A seed more is a line more, not a name more.
         count = f", {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
         for place, curve in enumerate(seeds):
-            _draw_curve(row, curve, line, label + count if place == 0 else None)
+            _draw_curve(row, curve, styles[label], label + count if place == 0 else None)
     goals = {GOAL, *(curve.paper for curve in curves if curve.paper is not None)}
     for axes in row:
         for goal in goals:
@@ -84,13 +99,15 @@ def _draw(row: Sequence[Axes], curves: Sequence[Curve]) -> None:
     )
 
 
-def _draw_curve(row: Sequence[Axes], curve: Curve, line: str, label: str | None) -> None:
+def _draw_curve(row: Sequence[Axes], curve: Curve, line: Any, label: str | None) -> None:
     color = COLORS.get(curve.model, OTHER_COLOR)
     step = curve.rows["step"].to_numpy()
     accuracy = 100 * curve.rows["validation_accuracy"].to_numpy()
     scales = (1.0, curve.seconds / 60 / curve.steps)
     for axes, scale in zip(row, scales, strict=True):
-        axes.plot(step * scale, accuracy, line, linewidth=1, label=label, color=color, alpha=0.8)
+        axes.plot(
+            step * scale, accuracy, linestyle=line, linewidth=1, label=label, color=color, alpha=0.8
+        )
         for goal, shape, size in ((GOAL, "o", 6), (curve.paper, "*", 8)):
             found = curve.reached(goal)
             if found is not None and goal is not None:

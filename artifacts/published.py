@@ -97,7 +97,7 @@ def cells() -> tuple[PublishedCell, ...]:
     for row in rows:
         if row["configuration"] != "average":
             key = (row["table"], row["dataset"], row["model"])
-            parts.setdefault(key, []).append(row["accuracy_percent"] / 100)
+            parts.setdefault(key, []).append(_share(row["accuracy_percent"]))
     return tuple(
         PublishedCell(
             place=place,
@@ -108,8 +108,8 @@ def cells() -> tuple[PublishedCell, ...]:
             num_targets=_whole(row["num_targets"]),
             num_distractors=_whole(row["num_distractors"]),
             value=Published(
-                accuracy=row["accuracy_percent"] / 100,
-                std=None if math.isnan(row["std_percent"]) else row["std_percent"] / 100,
+                accuracy=_share(row["accuracy_percent"]),
+                std=None if math.isnan(row["std_percent"]) else _share(row["std_percent"]),
                 parts=tuple(parts[row["table"], row["dataset"], row["model"]])
                 if row["configuration"] == "average"
                 else (),
@@ -117,6 +117,11 @@ def cells() -> tuple[PublishedCell, ...]:
         )
         for place, row in enumerate(rows)
     )
+
+
+def _share(percent: float) -> float:
+    """As printed: with one decimal of a percent."""
+    return round(percent / 100, 3)
 
 
 def _whole(value: float) -> int | None:
@@ -180,8 +185,8 @@ def bottom_right(
     if found.empty:
         return None
     row = found.iloc[0]
-    std = None if math.isnan(row.std_percent) else float(row.std_percent) / 100
-    return Published(accuracy=float(row.accuracy_percent) / 100, std=std)
+    std = None if math.isnan(row.std_percent) else _share(float(row.std_percent))
+    return Published(accuracy=_share(float(row.accuracy_percent)), std=std)
 
 
 def mark(mean: float, half_width: float, seeds: int, published: Published) -> Mark | None:

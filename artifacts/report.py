@@ -3,7 +3,9 @@
 A report is made in memory and then written, so that a damaged record leaves nothing behind.
 """
 
+import contextlib
 import dataclasses
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +17,14 @@ import pandas as pd
 
 from artifacts import plots
 from artifacts.concept_figures import concept_figures
-from artifacts.gaps import Gap, gaps
+from artifacts.gaps import OWN_MISSING, Gap, gaps, own_gaps
 from artifacts.latex import latex_tables
 from artifacts.markdown import pipe_table
 from artifacts.numbers import Number, frame_of, selection_numbers
 from artifacts.own_tables import label_ratio_groups, own_tables
 from artifacts.paper_cells import Extension, PaperCell, extensions, paper_cells
 from artifacts.paper_tables import TITLES, paper_tables
-from artifacts.published import model_label
+from artifacts.published import MINIMUM_SEEDS
 from artifacts.records import TrialRecord, read_records
 from artifacts.report_figure import ReportFigure
 from artifacts.report_figures import report_figures
@@ -59,6 +61,10 @@ class Report:
     paper: Sequence[ReportTable]
     own: Sequence[ReportTable]
     gaps: Sequence[Gap]
+    own_gaps: Sequence[Gap]
+    """Of this project's own models, in the main table."""
+    others: int
+    """Finished trainings of the store that are not of the preset, and left out."""
     seeds: int
     """How many a number should have; 0 for any."""
     figures: Sequence[ReportFigure]
@@ -95,9 +101,11 @@ class Report:
             "store": self.root,
             "preset": self.preset,
             "trials": len(self.records),
+            "other_trials": self.others,
             "evaluations": sum(len(record.evaluations) for record in self.records),
             "cells": self._counts(self.cells),
             "missing": [dataclasses.asdict(gap) for gap in self.gaps],
+            "missing_of_own_models": [dataclasses.asdict(gap) for gap in self.own_gaps],
         }
 
     def files(self, *, png: bool = True) -> dict[str, bytes]:
@@ -122,12 +130,16 @@ class Report:
             "# Published and reproduced",
             f"Store `{self.root}`; "
             + (f"preset {self.preset}." if self.preset else "every preset, the largest first."),
+            *([self.others_text()] if self.others else []),
             "A cell is ours / published, in percent; ± is the sample standard deviation over "
-            "seeds. " + "; ".join(f"{sign} {mark}" for mark, sign in SIGNS.items())
-            + " (the published value against ours, three seeds or more).",
+            f"seeds. {SIGNS['inside']} the published value lies inside our Student interval, "
+            f"widened by its own standard error; {SIGNS['above']} ours is above it; "
+            f"{SIGNS['below']} ours is below; no sign where there are fewer than {MINIMUM_SEEDS} "
+            "seeds.",
             pipe_table(self.coverage()),
             "Own model only: the paper's model was not trained here, but a model of this project "
-            "that extends it; its rows stand below it in the tables.",
+            "that extends it; its rows stand below it in the tables. Missing has commands for "
+            "both.",
             "## The paper's tables",
             *(table.to_markdown() for table in self.paper),
         ]  # fmt: skip
@@ -138,19 +150,42 @@ class Report:
         parts += ["## Missing", self.missing_markdown()]
         return "\n\n".join(parts) + "\n"
 
+    def others_text(self) -> str:
+        """What the preset leaves out of the store."""
+        are = "training of this store is" if self.others == 1 else "trainings of this store are"
+        return (
+            f"{self.others} finished {are} not of preset {self.preset}: `raise-rpm report` without "
+            "--preset shows them."
+        )
+
+    def missing_text(self) -> str:
+        """How many cells :attr:`gaps` has, and how they add up, in the words of the coverage."""
+        counts = self._counts(self.cells)
+        total = sum(gap.cells for gap in self.gaps)
+        few = total - counts["missing"] - counts["own model only"]
+        parts = [
+            f"{counts['missing']} missing",
+            f"{counts['own model only']} that have a number of our own model only",
+            *([f"{few} of fewer than {self.seeds} seeds"] if few else []),
+        ]
+        return f"{total} cells: {', '.join(parts)}."
+
     def missing_markdown(self) -> str:
         """The commands that fill what is missing."""
-        if not self.gaps:
-            return "Nothing: every cell has a number."
-        lines = []
-        for gap in self.gaps:
-            models = ", ".join(map(model_label, gap.models))
-            what = f"{gap.cells} cells of {models} (study {gap.study})"
-            lines.append(
-                f"- {what}:\n  `{gap.command}`" if gap.command
-                else f"- {what}: no solver of that name is registered"
-            )  # fmt: skip
-        return "\n".join(lines)
+        parts = ["Nothing: every cell has a number."]
+        if self.gaps:
+            parts = [self.missing_text(), _list(self.gaps)]
+        if self.own_gaps:
+            parts += [f"{OWN_MISSING}:", _list(self.own_gaps)]
+        return "\n\n".join(parts)
+
+
+def _list(found: Sequence[Gap]) -> str:
+    return "\n".join(
+        f"- {gap.text}:\n  `{gap.command}`" if gap.command
+        else f"- {gap.text}: no solver of that name is registered"
+        for gap in found
+    )  # fmt: skip
 
 
 def _csv(frame: pd.DataFrame) -> str:
@@ -203,14 +238,17 @@ def build_report(
     *,
     preset: str | None = None,
     seeds: int = 0,
+    store_parameter: str = "",
 ) -> Report:
     """The report of every finished trial in a store.
 
     :param preset: only its trainings; without it those of every preset.
     :param seeds: numbers of fewer seeds are listed as missing, with the command that adds them.
+    :param store_parameter: what the commands say of the store; empty for the flow's default.
     :raises UserError: if a record is damaged.
     """
-    records = [record for record in read_records(store) if _is_of(record, preset)]
+    found = read_records(store)
+    records = [record for record in found if _is_of(record, preset)]
     numbers = selection_numbers(records)
     cells = paper_cells(numbers, preset)
     extended = extensions(numbers, preset)
@@ -228,7 +266,15 @@ def build_report(
             *own_tables(records, numbers, cells, extended),
             *([training_table(curves)] if curves else []),
         ],
-        gaps=gaps(cells, preset, seeds),
+        gaps=gaps(
+            cells,
+            preset,
+            seeds,
+            extended={each.cell.place for each in extended},
+            store=store_parameter,
+        ),
+        own_gaps=own_gaps(extended, preset, seeds, store=store_parameter),
+        others=len(found) - len(records),
         seeds=seeds,
         figures=[
             *report_figures(
@@ -245,7 +291,7 @@ def _is_of(record: TrialRecord, preset: str | None) -> bool:
 
 
 def write_report(files: Mapping[str, bytes], folder: Path) -> None:
-    """Write a report's files; what else is in the folder stays.
+    """Write a report's files, each whole or not at all; what else is in the folder stays.
 
     :raises UserError: if it cannot be written.
     """
@@ -253,8 +299,19 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> None:
         for name, content in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            _replace(path, content)
     except OSError as error:
         raise UserError(
             f"cannot write {folder}: {error.strerror or error}; choose another with --output"
         ) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".writing-{os.getpid()}-{path.name}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, StrictUndefined
 
+from artifacts.gaps import OWN_MISSING
 from artifacts.numbers import Number, interval, percent
 from artifacts.published import PublishedCell, model_label
 from artifacts.records import EvaluationRecord, TrialRecord
@@ -52,8 +53,7 @@ def page(report: "Report", figures: Sequence[tuple["ReportFigure", bytes]]) -> s
             }
             for each, svg in figures
         ],
-        gaps=report.gaps,
-        model_label=model_label,
+        own_missing=OWN_MISSING,
         signs=SIGNS,
         meanings=_MEANINGS,
         made_by=f"raise-rpm {package_version()}, commit {(commit() or 'unknown')[:12]}",

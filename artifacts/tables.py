@@ -15,6 +15,7 @@ from rich.table import Table
 
 from artifacts import published
 from artifacts.markdown import pipe_table
+from artifacts.settings import is_ablation
 from raise_model.data.audit import CHANCE_SHARE
 from raise_model.specs import EvaluationSpec
 
@@ -152,18 +153,25 @@ def _missing(
 def _with_published(row: _Record) -> _Record:
     """A row of the summary with the published value (NaN if none) and the mark."""
     space = "pixel" if '"pixel"' in row["options"] else "latent"
-    paper = published.bottom_right(
-        model=row["model"],
-        dataset=row["dataset"],
-        configuration=row["configuration"],
-        label_ratio=row["label_ratio"],
-        space=space,
-    )
+    paper = None
+    if not _is_ablation(row):
+        paper = published.bottom_right(
+            model=row["model"],
+            dataset=row["dataset"],
+            configuration=row["configuration"],
+            label_ratio=row["label_ratio"],
+            space=space,
+        )
     half_width = row["t_high"] - row["mean"]
     mark = published.mark(row["mean"], half_width, row["seeds"], paper) if paper else None
     kept = {key: value for key, value in row.items() if key not in _DROPPED}
     accuracy = paper.accuracy if paper else math.nan
     return kept | {"space": space, "published": accuracy, "mark": mark or ""}
+
+
+def _is_ablation(row: _Record) -> bool:
+    """Whether a row is of a shortened training, which is compared with nothing of the paper."""
+    return is_ablation(row["preset"].split("/"))
 
 
 def _row_label(row: _Record) -> tuple[str, ...]:
@@ -178,6 +186,7 @@ def _row_label(row: _Record) -> tuple[str, ...]:
         f"{row['steps']} steps",
         "unlabelled" if row["label_ratio"] == 0 else "labelled",
         row["dataset"] if row["dataset"] in _OTHER_TESTS else "",
+        f"({row['preset']})" if _is_ablation(row) else "",
     )
 
 
@@ -199,7 +208,7 @@ def _cells(records: Sequence[_Record]) -> pd.DataFrame:
         if with_average:
             ours["Average"] = _average(group, "mean")
             paper["Average"] = _average(group, "published")
-        rows += [ours, paper]
+        rows += [ours] if _is_ablation(group[0]) else [ours, paper]
     return pd.DataFrame(rows, columns=pd.Index(header))
 
 

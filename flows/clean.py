@@ -5,6 +5,7 @@ where the next run goes on), and of a finished trial everything but what only a 
 would read.
 """
 
+import math
 import shutil
 import tempfile
 import time
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from flows.cli_data import check_exists
 from flows.trial_states import StoredFile, stored_files
+from raise_model.errors import UserError
 from raise_model.store import Store
 from tune_spaces.home import SWEEP_FOLDERS
 
@@ -44,7 +47,12 @@ def find_items(
     """Everything that may go, of a store and of this machine; deletes nothing.
 
     :param services: names of services of the home that run: their logs stay.
+    :raises UserError: if there is no such store (its arrays would seem to be of nobody), or
+        ``days`` is no number above 0.
     """
+    if not (math.isfinite(days) and days > 0):
+        raise UserError(f"--days {days:g}: give a number of days above 0")
+    check_exists(store)
     before = time.time() - 86400 * days
     files = stored_files(store, "")
     return [
@@ -82,7 +90,7 @@ def _arrays(
     cache: Path, files: Mapping[str, StoredFile], store: Store, before: float
 ) -> Iterator[Item]:
     """Derived arrays of data sets that the store does not have."""
-    manifests = [path for path in files if path.endswith("/manifest.json")]
+    manifests = [path for path in files if path.endswith("/_manifest.json")]
     digests = {store.read_json(path)["digest"][:32] for path in manifests}
     for path in _old(cache.glob("*"), before):
         if path.name.partition("-")[0] not in digests:

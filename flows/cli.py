@@ -19,7 +19,7 @@ from flows import cli_cluster, cli_data, cli_models, cli_report, cli_runs, cli_s
 from flows.board import duration
 from flows.cluster_settings import load
 from flows.services import DEFAULT_PORTS, PORT_OPTIONS, TITLES
-from raise_model.errors import UserError
+from raise_model.errors import UserError, place_error
 from tune_spaces.home import raise_home
 
 if TYPE_CHECKING:
@@ -40,6 +40,12 @@ class Commands(click.Group):
             if ctx.params["debug"]:
                 raise
             click.echo(f"error: {error}", err=True)
+            ctx.exit(2)
+        except OSError as error:
+            mistake = place_error(error)
+            if ctx.params["debug"] or mistake is None:
+                raise
+            click.echo(f"error: {mistake}", err=True)
             ctx.exit(2)
         except Exception as error:
             # What the S3 client raises for credentials and addresses is of no common class.

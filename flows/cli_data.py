@@ -36,6 +36,16 @@ def open_store(root: str | None) -> "Store":
     return Store(root or default_store())
 
 
+def check_exists(store: "Store") -> None:
+    """:raises UserError: if a store that is only read is no folder, or has no object on S3."""
+    if store.root.startswith("s3://"):
+        if not store.list(""):
+            raise UserError(f"store {store.root} has nothing; name another with --store")
+    elif not Path(store.root).is_dir():
+        why = "is no folder" if Path(store.root).exists() else "does not exist"
+        raise UserError(f"store {store.root} {why}; name another with --store")
+
+
 def with_bar(title: str, work: Callable[[Callable[[int, int], None]], None]) -> None:
     """Run ``work`` with a progress bar on standard error."""
     from rich.console import Console
@@ -199,7 +209,7 @@ def logs(trial: str, lines: int, follow: bool, root: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
 @store_option
 def results(pairs: Sequence[str], as_json: bool, root: str | None) -> None:
-    """The aggregated table from the store."""
+    """The aggregated table from the store; -p store=... goes before --store."""
     from flows.tables import print_results
 
     values = None
@@ -207,6 +217,7 @@ def results(pairs: Sequence[str], as_json: bool, root: str | None) -> None:
         from flows.local_plan import validated
 
         values = validated(parse_parameters(pairs))
+        root = values["store"] or root
     print_results(root, values, as_json=as_json)
 
 
@@ -235,10 +246,15 @@ def store() -> None:
 @click.option("--weights", is_flag=True, help="With bf16 weights of one seed of each setting.")
 @store_option
 def store_export(folder: Path, weights: bool, root: str | None) -> None:
-    """Write every finished trial as a small record into FOLDER."""
+    """Write every finished trial as a small record into FOLDER.
+
+    Evaluations of a record that is there already and that the store lacks are kept.
+    """
     from raise_model.store_transfer import export_trials
 
-    names = export_trials(open_store(root), folder, weights=weights)
+    source = open_store(root)
+    check_exists(source)
+    names = export_trials(source, folder, weights=weights)
     click.echo(f"{len(names)} trials written to {folder}")
 
 
@@ -246,7 +262,11 @@ def store_export(folder: Path, weights: bool, root: str | None) -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @store_option
 def store_import(folder: Path, root: str | None) -> None:
-    """Take the trials of FOLDER into the store; nothing is taken if one contradicts it."""
+    """Take the trials of FOLDER into the store.
+
+    Nothing is taken if one is damaged or contradicts the store.  Cut short (full disk, another
+    process), the same command takes the rest.
+    """
     from raise_model.store_transfer import import_trials
 
     report = import_trials(open_store(root), folder)

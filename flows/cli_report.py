@@ -39,10 +39,14 @@ def report(preset: str | None, root: str | None, output: Path, as_json: bool) ->
 
     from artifacts.report import build_report, write_report
     from flows.services import default_store
+    from flows.tables import store_parameter
     from raise_model.store import Store
 
     seeds = PRESETS[preset].seeds if preset else 0
-    made = build_report(Store(root or default_store(preset or "")), preset=preset, seeds=seeds)
+    store = Store(root or default_store(preset or ""))
+    made = build_report(
+        store, preset=preset, seeds=seeds, store_parameter=store_parameter(store, preset or "")
+    )
     write_report(made.files(), output)
     coverage = made.coverage()
     table = Table(*map(str, coverage.columns), box=None, pad_edge=False)
@@ -52,7 +56,9 @@ def report(preset: str | None, root: str | None, output: Path, as_json: bool) ->
     if not made.records:
         which = f" of preset {preset}" if preset else ""
         click.echo(f"no finished training{which} in {made.root}: the paper's numbers alone")
-    _print_missing(made.gaps)
+    if made.others:
+        click.echo(made.others_text())
+    _print_missing([*made.gaps, *made.own_gaps])
     path = (output / "report.html").absolute()
     click.echo(str(output / "report.html"))
     if as_json:
@@ -65,7 +71,7 @@ def _print_missing(gaps: Sequence["Gap"]) -> None:
     if commands:
         click.echo("missing; to fill it (services: raise-rpm up):")
     for gap in commands:
-        click.echo(f"  # {gap.cells} cells, study {gap.study}\n  {gap.command}")
+        click.echo(f"  # {gap.text}\n  {gap.command}")
 
 
 COMMANDS: Sequence[click.Command] = (report,)

@@ -1,6 +1,7 @@
 """Commands on trials and what they leave: a live table, a clean-up, the server's watch."""
 
 import json
+import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -93,7 +94,7 @@ def clean(days: float, yes: bool, as_json: bool, root: str | None) -> None:
     """
     from rich.console import Console
 
-    from flows.clean import delete, find_items
+    from flows.clean import DAYS, delete, find_items
     from flows.services import Services
 
     store, services = open_store(root), Services()
@@ -104,7 +105,9 @@ def clean(days: float, yes: bool, as_json: bool, root: str | None) -> None:
         delete(store, items)
         click.echo(f"{total} deleted")
     else:
-        click.echo(f"{total}; delete them by: raise-rpm clean --yes" if items else "nothing to do")
+        again = "raise-rpm clean --yes" + (f" --days {days:g}" if days != DAYS else "")
+        again += f" --store {shlex.quote(root)}" if root else ""
+        click.echo(f"{total}; delete them by: {again}" if items else "nothing to do")
     if as_json:
         value = {"deleted": yes, "items": [asdict(item) for item in items]}
         click.echo(json.dumps(value, allow_nan=False))

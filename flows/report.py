@@ -12,7 +12,7 @@ from artifacts.tables import ResultsTable
 from artifacts.tracking import Tracker
 from flows.progress import Progress
 from flows.studies import Lowered
-from flows.tables import table_of
+from flows.tables import store_parameter, table_of
 from raise_model.store import Store
 
 
@@ -34,7 +34,12 @@ def report(
     tracker.summarise(aggregate.summarise(aggregate.results(store, lowered.evaluations)))
     tracker.upload("results.md", table.to_markdown())
     tracker.upload("results.csv", table.to_csv())
-    made = build_report(store, preset=preset, seeds=len({trial.seed for trial in lowered.trials}))
+    made = build_report(
+        store,
+        preset=preset,
+        seeds=len({trial.seed for trial in lowered.trials}),
+        store_parameter=store_parameter(store, preset),
+    )
     uploaded = upload(made, tracker)
     create_table_artifact(
         table=table.to_rows(),

@@ -7,17 +7,20 @@ GPU machine.  Progress goes to standard error, the result is one JSON line on st
 import argparse
 import dataclasses
 import json
+import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from raise_model.errors import UserError
+from raise_model.errors import UserError, place_error
 from raise_model.models import registry
 from raise_model.presets import PRESETS, as_published, trial_spec
 from raise_model.specs import EvaluationSpec
-from raise_model.store import Held, Store
+from raise_model.store import ClaimLost, Held, Store
 
 
 def _say(text: str) -> None:
@@ -27,6 +30,14 @@ def _say(text: str) -> None:
 def _store(arguments: argparse.Namespace) -> Store:
     store = Store(arguments.store)
     store.probe()
+    return store
+
+
+def _store_with_trials(arguments: argparse.Namespace) -> Store:
+    """To be read: it may be one that cannot be written."""
+    store = Store(arguments.store)
+    if not store.list("trials"):
+        raise UserError(f"no trial in {store.root}; check --store, or train one")
     return store
 
 
@@ -106,10 +117,14 @@ def _evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
     from raise_model.data.schema import open_manifest
     from raise_model.evaluation.evaluate import PROTOCOLS, evaluate
 
-    store = _store(arguments)
+    store = _store_with_trials(arguments)
     trial = store.trial(arguments.trial)
-    if not store.exists(trial.file("spec.json")):
-        raise UserError(f"no trial {arguments.trial} in {store.root}")
+    if not arguments.trial or not store.exists(trial.file("spec.json")):
+        raise UserError(
+            f"no trial {arguments.trial!r} in {store.root}; its trials: "
+            f"{', '.join(each.name for each in store.trials())}"
+        )
+    store.probe()
     configuration = trial.spec().data.configuration
     dataset = arguments.dataset
     protocol = PROTOCOLS.get(arguments.protocol)
@@ -142,7 +157,9 @@ def _evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
 def _export(arguments: argparse.Namespace) -> dict[str, Any]:
     from raise_model.store_transfer import export_trials
 
-    names = export_trials(_store(arguments), arguments.folder, weights=arguments.weights)
+    names = export_trials(
+        _store_with_trials(arguments), arguments.folder, weights=arguments.weights
+    )
     return {"exported": list(names)}
 
 
@@ -150,6 +167,24 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"it must be a whole number from 1 on, not {text}")
     return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(
+            f"it must be a whole number from 0 to 2^32 - 1, not {text}"
+        )
+    return int(text)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0.0 <= minutes < math.inf:
+        raise argparse.ArgumentTypeError(f"it must be a number from 0 on, not {text}")
+    return minutes
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -187,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--preset", required=True, choices=PRESETS)
     command.add_argument("--dataset", default="raven")
     command.add_argument("--configuration", required=True)
-    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--seed", type=_seed, default=0)
     command.add_argument("--label-ratio", type=float, default=None, help="default: the paper's")
     command.add_argument(
         "--as-published",
@@ -195,10 +230,10 @@ def _parser() -> argparse.ArgumentParser:
         help="RAISE's lite networks, trained as the authors do, in as much time",
     )
     command.add_argument("--precision", choices=("fp32", "bf16"), help="default: the preset's")
-    command.add_argument("--steps", type=int, help="default: the preset's; schedules stretch")
+    command.add_argument("--steps", type=_positive, help="default: the preset's; schedules stretch")
     command.add_argument("--device", **device)
     command.add_argument("--threads", type=_positive, default=1)
-    command.add_argument("--minutes", type=float, default=None, help="pause after so many")
+    command.add_argument("--minutes", type=_minutes, default=None, help="pause after so many")
     command.add_argument("--cache", type=Path, default=home / "cache")
 
     command = add("evaluate", _evaluate, "evaluate a finished trial")
@@ -211,7 +246,7 @@ def _parser() -> argparse.ArgumentParser:
         "--option", type=_option, action="append", default=[], metavar="NAME=VALUE",
         help="another option of the protocol, e.g. odd=any",
     )  # fmt: skip
-    command.add_argument("--rounds", type=int, default=1)
+    command.add_argument("--rounds", type=_positive, default=1)
     command.add_argument("--device", **device)
     command.add_argument("--cache", type=Path, default=home / "cache")
 
@@ -222,16 +257,30 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done or paused, 2 a mistake of the user."""
+    """Exit status: 0 done or paused, 2 a mistake of the user, 128 + N stopped by signal N."""
     arguments = _parser().parse_args(argv)
     try:
         result = arguments.run(arguments)
-    except (UserError, Held) as error:
+    except (UserError, Held, ClaimLost) as error:
         _say(f"error: {error}")
         return 2
+    except OSError as error:
+        if (mistake := place_error(error)) is None:
+            raise
+        _say(f"error: {mistake}")
+        return 2
+    except KeyboardInterrupt as stop:
+        _say("stopped; the same command goes on from what is finished (train: last checkpoint)")
+        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
     print(json.dumps(result))
     return 0
 
 
+def _stop(number: int, frame: FrameType | None) -> None:
+    """As from the keyboard, so that claims are given back."""
+    raise KeyboardInterrupt(number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
     sys.exit(main())

@@ -1,8 +1,37 @@
 """What a user can mend."""
 
+import errno
+from collections.abc import Mapping
+
 
 class UserError(Exception):
     """A mistake of the user: one line that says what, where and how to mend it.
 
     Command lines print it after ``error:`` and exit with status 2; flows fail with it.
     """
+
+
+_CURES: Mapping[int, str] = {
+    errno.ENOSPC: "free space there, or choose another place",
+    errno.EDQUOT: "free space there, or choose another place",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or choose another place",
+    errno.EROFS: "choose a place that can be written",
+    errno.EACCES: "get the rights to it, or choose another place",
+    errno.EPERM: "get the rights to it, or choose another place",
+    errno.ENOTDIR: "give a folder",
+    errno.EISDIR: "give a file",
+    errno.EEXIST: "choose another place",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EIO: "look at the disk",
+}
+
+
+def place_error(error: OSError) -> UserError | None:
+    """One line for an error that the machine made of a place the user named: full, read-only,
+    a file where a folder should be ...; None for every other.
+    """
+    cure = _CURES.get(error.errno or 0)
+    if cure is None:
+        return None
+    where = f"{error.filename}: " if error.filename else ""
+    return UserError(f"{where}{error.strerror}; {cure}, and run the same command again")

@@ -21,15 +21,16 @@ import contextlib
 import errno
 import json
 import os
+import re
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import fsspec
@@ -37,6 +38,7 @@ import fsspec
 from raise_model.errors import UserError
 from raise_model.specs import EvaluationSpec, TrialSpec
 
+T = TypeVar("T")
 HEARTBEAT_SECONDS = 20.0
 WRITTEN_ONCE = ("spec.json", "done.json", "result.json")
 """Files that never change once they are there."""
@@ -192,8 +194,14 @@ class Store:
                     os.fsync(folder)
                 finally:
                     os.close(folder)
+        except OSError as error:
+            # Writing and syncing do not say of what.
+            error.filename = error.filename or str(target)
+            raise
         finally:
-            temporary.unlink(missing_ok=True)
+            # The error that ended the writing is the one to be seen.
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def probe(self) -> None:
         """Write, read and delete a small file, which nobody must be able to create twice.
@@ -332,7 +340,7 @@ class Claim:
 
         :raises ClaimLost: if another attempt has taken over.
         """
-        newest = self._store.list(self._folder)[-1:]
+        newest = claims(self._store, self._folder)[-1:]
         if newest != [f"{self.attempt:04d}.json"]:
             raise ClaimLost(f"{self._path}: attempt {newest} has taken over")
 
@@ -355,6 +363,22 @@ class Claim:
                 self._store.write_json(self._path, self._value, durable=False)
 
 
+def claims(store: Store, folder: str) -> Sequence[str]:
+    """Names of the claims in a folder, the newest last."""
+    return [name for name in store.list(folder) if re.fullmatch(r"\d{4,}\.json", name)]
+
+
+def _parsed(store: Store, path: str, parse: Callable[[Any], T]) -> T:
+    try:
+        return parse(store.read_json(path))
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+        raise UserError(
+            f"{store.path(path)} is damaged ({' '.join(reason.split())[:160]}), or of another "
+            "version of raise-rpm; restore it, or move its folder away"
+        ) from error
+
+
 class TrialFolder:
     """One trial in the store."""
 
@@ -369,8 +393,10 @@ class TrialFolder:
         return f"{self.path}/{name}"
 
     def spec(self) -> TrialSpec:
-        """:raises FileNotFoundError: if the trial was never begun."""
-        return TrialSpec.from_json(self.store.read_json(self.file("spec.json")))
+        """:raises FileNotFoundError: if the trial was never begun.
+        :raises UserError: if it is damaged.
+        """
+        return _parsed(self.store, self.file("spec.json"), TrialSpec.from_json)
 
     def put_spec(self, spec: TrialSpec) -> None:
         """Write the spec, once; a folder that holds another one is an error."""
@@ -388,12 +414,19 @@ class TrialFolder:
         return self.store.exists(self.file("done.json"))
 
     def done(self) -> dict[str, Any]:
-        """What the finished training recorded."""
-        return self.store.read_json(self.file("done.json"))
+        """What the finished training recorded.
+
+        :raises UserError: if it is damaged.
+        """
+        return _parsed(
+            self.store,
+            self.file("done.json"),
+            lambda value: {**value, "best_step": value["best_step"]},
+        )
 
     def holder(self) -> dict[str, Any] | None:
         """The newest claim if its owner lives, else None."""
-        names = self.store.list(self.file("claims"))
+        names = claims(self.store, self.file("claims"))
         if not names:
             return None
         path = self.file(f"claims/{names[-1]}")
@@ -408,7 +441,7 @@ class TrialFolder:
 
         Other machines cannot see that it is gone and would wait for :data:`STALE_SECONDS`.
         """
-        names = self.store.list(self.file("claims"))
+        names = claims(self.store, self.file("claims"))
         if not names:
             return
         path = self.file(f"claims/{names[-1]}")
@@ -424,8 +457,11 @@ class TrialFolder:
         :raises Held: if a living owner has it.
         """
         if (holder := self.holder()) is not None:
-            raise Held(f"{self.name}: attempt {holder['attempt']} is running")
-        names = self.store.list(self.file("claims"))
+            raise Held(
+                f"{self.name}: attempt {holder['attempt']} is running (process "
+                f"{holder['process']['pid']} of its machine); wait for its end, or stop it first"
+            )
+        names = claims(self.store, self.file("claims"))
         attempt = int(names[-1].removesuffix(".json")) + 1 if names else 1
         claim = Claim(self.store, self.file("claims"), attempt)
         claim.take()
@@ -456,10 +492,12 @@ class EvaluationFolder:
         return self.trial.store.exists(f"{self._path}/result.json")
 
     def spec(self) -> EvaluationSpec:
-        return EvaluationSpec.from_json(self.trial.store.read_json(f"{self._path}/spec.json"))
+        """:raises UserError: if it is damaged."""
+        return _parsed(self.trial.store, f"{self._path}/spec.json", EvaluationSpec.from_json)
 
     def result(self) -> dict[str, Any]:
-        return self.trial.store.read_json(f"{self._path}/result.json")
+        """:raises UserError: if it is damaged."""
+        return _parsed(self.trial.store, f"{self._path}/result.json", dict)
 
     def create_result(self, spec: EvaluationSpec, result: Mapping[str, Any]) -> None:
         """Write spec and result, the result last; a result that is there stays."""

@@ -1,31 +1,34 @@
 """Carry finished work between stores: small records, and weights in bf16 where wanted.
 
 ``<folder>/<trial>.json`` holds spec, done, curve and every evaluation of one finished
-trial; ``<folder>/<trial>.bf16.safetensors`` its best weights, floating point ones rounded to
-bf16 (``.bf16-00001-of-00002.safetensors`` and so on where they are larger than 15 MiB).
-A store that imports a record skips that training from then on.
+trial, and the SHA-256 of its files of weights; ``<folder>/<trial>.bf16.safetensors`` its best
+weights, floating point ones rounded to bf16 (``.bf16-00001-of-00002.safetensors`` and so on
+where they are larger than 15 MiB).  A store that imports a record skips that training from
+then on.
 """
 
+import dataclasses
+import hashlib
 import io
-import json
-import math
+import logging
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import safetensors
 import safetensors.torch
 import torch
 
 from raise_model.errors import UserError
-from raise_model.specs import EvaluationSpec, TrialSpec
-from raise_model.store import Store, TrialFolder
+from raise_model.store import Held, Store, TrialFolder
 from raise_model.training import checkpoint
+from raise_model.trial_record import Record, contradiction, read_record, stored_record
 
+_log = logging.getLogger(__name__)
 SHARD_BYTES = (15 << 20) - (1 << 16)
 """Largest sum of the tensors of one file; its header needs the rest of 15 MiB."""
 
@@ -38,36 +41,46 @@ class ImportReport:
     """Trials that were there already; evaluations that were missing were added."""
 
 
-def _record(trial: TrialFolder) -> dict[str, Any]:
-    curve = pq.read_table(io.BytesIO(trial.store.read(trial.file("curve.parquet"))))
-    return {
-        "spec": trial.spec().to_json(),
-        "done": trial.done(),
-        "curve": curve.to_pydict(),
-        "evaluations": [
-            {"spec": folder.spec().to_json(), "result": folder.result()}
-            for folder in trial.evaluations()
-        ],
-    }
+def _has_weights(trial: TrialFolder, step: int) -> bool:
+    """Whether anything of the best checkpoint is there, be it damaged."""
+    names = trial.store.list(trial.path)
+    return any(name.startswith(f"best-{step:08d}.") for name in names)
 
 
-def _bf16_weights(trial: TrialFolder) -> dict[str, torch.Tensor]:
-    step = trial.done()["best_step"]
+def _bf16_weights(trial: TrialFolder, step: int) -> dict[str, torch.Tensor]:
     best = checkpoint.load(trial, "best", step=step)
     if best is None:
-        raise UserError(f"{trial.name}: best-{step:08d}.pt is missing or damaged")
+        raise UserError(
+            f"{trial.store.path(trial.file(f'best-{step:08d}.pt'))} or its .json is missing or "
+            "damaged; restore both, or remove both to export without them"
+        )
     return {
         name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
         for name, tensor in best.tensors["solver"].items()
     }
 
 
-def _write_weights(target: Store, trial: TrialFolder) -> None:
-    """One file, or numbered shards where the weights are larger than :data:`SHARD_BYTES`."""
-    shards = _shards(_bf16_weights(trial))
+def _write_weights(folder: Path, trial: TrialFolder, step: int) -> dict[str, str]:
+    """One file, or numbered shards where the weights are larger than :data:`SHARD_BYTES`;
+    their SHA-256 by name.
+    """
+    target = Store(str(folder))
+    shards = _shards(_bf16_weights(trial, step))
+    digests: dict[str, str] = {}
     for place, part in enumerate(shards, 1):
         number = f"-{place:05d}-of-{len(shards):05d}" if len(shards) > 1 else ""
-        target.write(f"{trial.name}.bf16{number}.safetensors", safetensors.torch.save(part))
+        name = f"{trial.name}.bf16{number}.safetensors"
+        data = safetensors.torch.save(part)
+        target.write(name, data)
+        digests[name] = hashlib.sha256(data).hexdigest()
+    for path in _weight_files(folder, trial.name):
+        if path.name not in digests:  # shards of another size
+            path.unlink()
+    return digests
+
+
+def _weight_files(folder: Path, name: str) -> Sequence[Path]:
+    return sorted(folder.glob(f"{name}.bf16*.safetensors"))
 
 
 def _shards(tensors: Mapping[str, torch.Tensor]) -> Sequence[dict[str, torch.Tensor]]:
@@ -83,110 +96,151 @@ def _shards(tensors: Mapping[str, torch.Tensor]) -> Sequence[dict[str, torch.Ten
     return shards
 
 
-def _read_weights(folder: Path, name: str) -> dict[str, torch.Tensor] | None:
+def _read_weights(folder: Path, record: Record) -> dict[str, torch.Tensor] | None:
     """Weights beside a record, None if there are none.
 
-    :raises UserError: if a file is damaged, or a shard is missing.
+    :raises UserError: if a file is damaged or of another trial, or a shard is missing.
     """
+    name = record.spec.name
+    cure = f"copy them again, or remove {name}.bf16* to go without weights"
     tensors: dict[str, torch.Tensor] = {}
-    paths = sorted(folder.glob(f"{name}.bf16*.safetensors"))
+    paths = _weight_files(folder, name)
     for path in paths:
         count = re.fullmatch(r".*-(\d{5})", path.name.removesuffix(".safetensors"))
         if count and len(paths) != int(count[1]):
-            raise UserError(f"{path}: {len(paths)} of its {int(count[1])} shards are there")
+            raise UserError(f"{path}: {len(paths)} of its {int(count[1])} shards are there; {cure}")
         try:
-            tensors |= safetensors.torch.load_file(path)
+            data = path.read_bytes()
+            tensors |= safetensors.torch.load(data)
         except (OSError, safetensors.SafetensorError) as error:
-            raise UserError(f"{path} cannot be read: {error}") from error
-    return tensors or None
+            raise UserError(f"{path} cannot be read: {error}; {cure}") from error
+        # Records of older versions name no files.
+        if record.weights and record.weights.get(path.name) != hashlib.sha256(data).hexdigest():
+            raise UserError(f"{path} holds other weights than its record names; {cure}")
+    if not paths:
+        return None
+    if sum(tensor.numel() for tensor in tensors.values()) < record.done.get("parameters", 0):
+        raise UserError(f"{paths[0]} holds fewer weights than {name} has parameters; {cure}")
+    return tensors
 
 
 def export_trials(store: Store, folder: Path, *, weights: bool = False) -> Sequence[str]:
     """Write every finished trial of ``store`` into ``folder``; return their names.
 
-    With ``weights``, those of the smallest seed of each (model, configuration, label ratio,
-    label map) go along.
+    Evaluations of a record that is there and that the store lacks are kept.  With ``weights``,
+    those of one seed of each (model, configuration, label ratio, label map, steps) go along:
+    the smallest whose weights the store has.  Settings without any are named in the log.
+
+    :raises UserError: if a trial is damaged, or contradicts its record in ``folder``; nothing
+        is written then.
     """
+    if folder.parts[:1] == ("s3:",):
+        raise UserError(f"{folder}: records are written into a folder of this machine; give one")
     target = Store(str(folder))
-    finished = [trial for trial in store.trials() if trial.is_done]
-    first: dict[tuple[Any, ...], TrialFolder] = {}
-    for trial in sorted(finished, key=lambda trial: trial.spec().seed):
-        spec = trial.spec()
-        data = spec.data
-        key = (spec.model, data.configuration, data.label_ratio, data.label_map, spec.steps)
-        first.setdefault(key, trial)
-    for trial in finished:
-        target.write(f"{trial.name}.json", json.dumps(_record(trial), allow_nan=False).encode())
-    if weights:
-        for trial in first.values():
-            _write_weights(target, trial)
-    return [trial.name for trial in finished]
-
-
-def _read_records(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Records by trial name, each checked against its own fingerprint."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder; give one that `store export` wrote")
-    records = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            record = json.loads(path.read_text())
-            name = TrialSpec.from_json(record["spec"]).name
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is no trial record: {error}") from error
-        if name != path.stem:
-            raise UserError(f"{path} holds the record of {name}; its spec was changed")
-        records[name] = record
-    return records
-
-
-def _check_conflicts(store: Store, records: Mapping[str, Mapping[str, Any]]) -> None:
+    trials = {trial.name: trial for trial in store.trials() if trial.is_done}
+    records = {name: _merged(trial, folder) for name, trial in trials.items()}
+    chosen = _one_of_each_setting(trials, records) if weights else []
+    steps = {name: records[name].done["best_step"] for name in chosen}
+    for name, step in steps.items():
+        _bf16_weights(trials[name], step)  # a damaged one is found before anything is written
+    for name, step in steps.items():
+        digests = _write_weights(folder, trials[name], step)
+        records[name] = dataclasses.replace(records[name], weights=digests)
     for name, record in records.items():
-        trial = store.trial(name)
-        if not trial.is_done:
-            continue
-        ours, theirs = trial.done(), record["done"]
-        if not math.isclose(ours["validation_accuracy"], theirs["validation_accuracy"]):
-            raise UserError(
-                f"{name}: validation accuracy {ours['validation_accuracy']:.4f} in {store.root}, "
-                f"{theirs['validation_accuracy']:.4f} in the record; nothing was imported, "
-                "remove one of them"
-            )
+        target.write(f"{name}.json", record.encode())
+    return list(trials)
+
+
+def _merged(trial: TrialFolder, folder: Path) -> Record:
+    """Record of a trial, with what only its record in ``folder`` has."""
+    record = stored_record(trial)
+    path = folder / f"{trial.name}.json"
+    if not path.exists():
+        return record
+    old = read_record(path)
+    if problem := contradiction(trial, old):
+        raise UserError(f"{problem} {path}; nothing was exported, remove one of them")
+    evaluations = {spec.name: (spec, result) for spec, result in old.evaluations}
+    evaluations |= {spec.name: (spec, result) for spec, result in record.evaluations}
+    merged = [evaluations[name] for name in sorted(evaluations)]
+    return dataclasses.replace(record, evaluations=merged, weights=old.weights)
+
+
+def _one_of_each_setting(
+    trials: Mapping[str, TrialFolder], records: Mapping[str, Record]
+) -> Sequence[str]:
+    """Of each setting the trial of the smallest seed whose weights the store has."""
+    settings: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+    for name, record in sorted(records.items(), key=lambda item: item[1].spec.seed):
+        spec, data = record.spec, record.spec.data
+        key = (spec.model, data.configuration, data.label_ratio, data.label_map, spec.steps)
+        settings[key].append(name)
+    chosen = []
+    for names in settings.values():
+        found = [n for n in names if _has_weights(trials[n], records[n].done["best_step"])]
+        chosen += found[:1]
+        if not found:
+            where = trials[names[0]].store.root
+            _log.warning("%s has no weights of %s or its other seeds: none exported; a store "
+                         "where one was trained has them", where, names[0])  # fmt: skip
+    return chosen
 
 
 def import_trials(store: Store, folder: Path) -> ImportReport:
     """Take the records of ``folder`` into ``store``, by fingerprint.
 
-    :raises UserError: if a record is damaged or contradicts a finished trial of the store;
-        nothing is imported then.
+    Cut short (full disk, another process), the same call takes the rest.
+
+    :raises UserError: if there is no record, or one is damaged or contradicts the store:
+        nothing is imported then; or if another process holds a trial.
     """
     records = _read_records(folder)
-    _check_conflicts(store, records)
-    weights = {name: _read_weights(folder, name) for name in records}
+    for name, record in records.items():
+        if problem := contradiction(store.trial(name), record):
+            path = folder / f"{name}.json"
+            raise UserError(f"{problem} {path}; nothing was imported, remove one of them")
+        _read_weights(folder, record)
     imported, present = [], []
     for name, record in records.items():
         trial = store.trial(name)
-        if trial.is_done:
-            present.append(name)
-        else:
-            _import_training(trial, record, weights[name])
-            imported.append(name)
-        for evaluation in record["evaluations"]:
-            spec = EvaluationSpec.from_json(evaluation["spec"])
-            trial.evaluation(spec).create_result(spec, evaluation["result"])
+        try:
+            taken = _import_training(trial, record, folder)
+        except Held as error:
+            raise UserError(
+                f"another process holds {name} in {store.root}; run the same command again when "
+                f"it has ended ({len(imported)} trials were taken)"
+            ) from error
+        (imported if taken else present).append(name)
+        for spec, result in record.evaluations:
+            evaluation = trial.evaluation(spec)
+            if not evaluation.is_done:
+                evaluation.create_result(spec, result)
     return ImportReport(imported=imported, present=present)
 
 
-def _import_training(
-    trial: TrialFolder, record: Mapping[str, Any], weights: Mapping[str, torch.Tensor] | None
-) -> None:
-    done = dict(record["done"])
-    trial.put_spec(TrialSpec.from_json(record["spec"]))
+def _read_records(folder: Path) -> Mapping[str, Record]:
+    paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    if not paths:
+        problem = "holds no trial record" if folder.is_dir() else "is not a folder"
+        raise UserError(f"{folder} {problem}; give a folder that `store export` wrote")
+    return {path.stem: read_record(path) for path in paths}
+
+
+def _import_training(trial: TrialFolder, record: Record, folder: Path) -> bool:
+    """False if the training is there already; done.json is written last."""
+    if trial.is_done:
+        return False
+    trial.put_spec(record.spec)
     with trial.claim():
+        if trial.is_done:  # finished by another process since the look above
+            return False
+        done = dict(record.done)
+        weights = _read_weights(folder, record)
         if weights is not None:
             meta = {"validation_accuracy": done["validation_accuracy"], "rounded_to": "bf16"}
             checkpoint.save(trial, "best", done["best_step"], {"solver": weights}, meta)
         buffer = io.BytesIO()
-        pq.write_table(pa.table(dict(record["curve"])), buffer)
+        pq.write_table(record.curve, buffer)
         trial.store.write(trial.file("curve.parquet"), buffer.getvalue())
         trial.store.create_json(trial.file("done.json"), done)
+    return True

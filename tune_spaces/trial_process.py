@@ -272,7 +272,6 @@ def _train_and_say(say: Callable[[Any], None], request: Mapping[str, Any]) -> No
 
     from raise_model.errors import UserError
     from raise_model.store import ClaimLost, Held
-    from raise_model.training.fit import NonFiniteLoss
     from raise_model.training.trial import run_trial
 
     try:
@@ -287,7 +286,7 @@ def _train_and_say(say: Callable[[Any], None], request: Mapping[str, Any]) -> No
         ended = Ended(outcome="done")
     except (Held, ClaimLost) as error:
         ended = Ended(outcome="held", reason=str(error))
-    except (UserError, NonFiniteLoss) as error:
+    except UserError as error:
         # The same again at every attempt: not worth a second one.
         ended = Ended(outcome="refused", reason=_one_line(error))
     except (torch.OutOfMemoryError, MemoryError) as error:

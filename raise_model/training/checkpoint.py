@@ -8,7 +8,7 @@ deleted only once a newer one is complete.
 
 import hashlib
 import io
-import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from raise_model.models.solver import Solver
 from raise_model.store import TrialFolder
 
 Kind = Literal["last", "best"]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,22 +53,37 @@ def prune(folder: TrialFolder, kind: Kind, keep: int) -> None:
 
 
 def load(folder: TrialFolder, kind: Kind, *, step: int | None = None) -> Checkpoint | None:
-    """The newest complete checkpoint of a kind (or that of ``step``), None without one."""
-    store = folder.store
-    names = [n for n in store.list(folder.path) if n.startswith(f"{kind}-") and n.endswith(".json")]
+    """The newest complete checkpoint of a kind (or that of ``step``), None without one.
+
+    A damaged one is passed over with a warning in the log.
+    """
+    names = [
+        name.removesuffix(".json")
+        for name in folder.store.list(folder.path)
+        if name.startswith(f"{kind}-") and name.endswith(".json")
+    ]
     for name in reversed(names):
-        description = json.loads(store.read(folder.file(name)))
-        if step is not None and description["step"] != step:
+        if step is not None and name != f"{kind}-{step:08d}":
             continue
-        try:
-            data = store.read(folder.file(name.removesuffix(".json") + ".pt"))
-        except FileNotFoundError:
-            continue
-        if hashlib.sha256(data).hexdigest() != description["sha256"]:
-            continue
-        tensors = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        return Checkpoint(step=description["step"], tensors=tensors, meta=description["meta"])
+        if (found := _load_pair(folder, name)) is not None:
+            return found
+        _log.warning("%s is damaged and passed over", folder.store.path(folder.file(name)))
     return None
+
+
+def _load_pair(folder: TrialFolder, name: str) -> Checkpoint | None:
+    """A pair, None if it is not whole."""
+    store = folder.store
+    try:
+        description = store.read_json(folder.file(f"{name}.json"))
+        data = store.read(folder.file(f"{name}.pt"))
+        if hashlib.sha256(data).hexdigest() != description["sha256"]:
+            return None
+        step, meta = description["step"], description["meta"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    tensors = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    return Checkpoint(step=step, tensors=tensors, meta=meta)
 
 
 def load_best(folder: TrialFolder, solver: Solver) -> int:

@@ -23,7 +23,7 @@ from raise_model.models.solver import Batches, Loss, Solver
 from raise_model.specs import Precision
 
 
-class NonFiniteLoss(ArithmeticError):
+class NonFiniteLoss(UserError):
     """A loss became NaN or Inf; nothing that it touched was saved."""
 
 

@@ -35,7 +35,9 @@ class TrialLog:
     def __init__(self, folder: TrialFolder) -> None:
         self._folder = folder
         path = folder.file("log.txt")
-        self._text = folder.store.read(path).decode() if folder.store.exists(path) else ""
+        self._text = (
+            folder.store.read(path).decode(errors="replace") if folder.store.exists(path) else ""
+        )
 
     def add(self, line: str) -> None:
         stamp = datetime.now(UTC).isoformat(timespec="seconds")

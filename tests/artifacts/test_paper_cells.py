@@ -274,6 +274,18 @@ def test_commands_name_every_missing_cell_and_no_other():
     assert {model for gap in no_solver for model in gap.models} == {"prae", "alans", "gca"}
 
 
+def test_commands_name_a_store_that_is_not_the_default():
+    place = "/a folder/it's"
+    for gap in gaps(cells_of([]), "lite", store=place):
+        if gap.command:
+            pair = shlex.split(gap.command)[-1]
+            assert pair.startswith("store=")
+            assert json.loads(pair.removeprefix("store=")) == place
+    (on_s3, *_) = [gap.command for gap in gaps(cells_of([]), "lite", store="s3://raise/store")][1:]
+    assert on_s3.endswith(""" -p store='"s3://raise/store"'""")
+    assert "store=" not in "".join(gap.command for gap in gaps(cells_of([]), "lite"))
+
+
 def test_too_few_seeds_are_missing_too():
     cells = cells_of([with_accuracy("demo", 0.9)], "demo")
     answers = {"models": ["raise"], "configurations": ["center"]}

@@ -37,6 +37,27 @@ def test_curves_are_against_steps_and_minutes_with_a_line_a_seed():
     assert texts == ["RAISE, 2 seeds", "first of 95 %", "first of the paper's"]
 
 
+def test_a_setting_has_one_style_in_every_panel_and_no_other_has_it():
+    labels = [f"RAISE, {steps} steps" for steps in range(6)]
+    figure = training_curves(
+        [
+            *(curve(label=label) for label in labels),
+            *(curve("left_right", label=label) for label in reversed(labels)),
+            curve("up_down", label=labels[5]),
+        ]
+    )
+    styles = [
+        {
+            line.get_label(): line._unscaled_dash_pattern
+            for line in axes.get_lines()
+            if len(line.get_xdata()) == 3
+        }
+        for axes in figure.axes
+    ]
+    assert len({repr(style) for style in styles[0].values()}) == 6
+    assert all(styles[0][name] == style for each in styles for name, style in each.items())
+
+
 def test_marks_stand_where_the_values_were_reached():
     marks = {
         line.get_marker(): list(line.get_xydata()[0])

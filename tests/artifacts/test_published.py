@@ -60,6 +60,16 @@ def test_what_the_paper_lacks_is_none_and_anp_compares_pixels():
     assert lookup(model="anp", space="pixel").accuracy == 0.098
 
 
+def test_values_are_as_printed():
+    shares = [
+        share for cell in published.cells() for share in (cell.value.accuracy, cell.value.std)
+    ]
+    assert all(share is None or share == round(share, 3) for share in shares)
+    row = published.frame().iloc[1]
+    assert (row["accuracy_percent"], published.cells()[1].value.accuracy) == (24.1, 0.241)
+    assert lookup(configuration="grid_3x3", label_ratio=1.0).accuracy == 0.777
+
+
 def test_mark_widens_the_interval_by_the_binomial_error_of_two_thousand_problems():
     paper = Published(accuracy=0.5, std=None)
     assert paper.error == pytest.approx(0.0111803, abs=1e-6)

@@ -1,5 +1,6 @@
 """The four forms of a report against the store's files, read by a literal loop."""
 
+import errno
 import io
 import json
 import re
@@ -294,6 +295,53 @@ def test_what_is_missing_is_named_with_its_command(files, report):
     assert report.summary()["cells"]["reproduced"] == 2 + 2 + 8
 
 
+def test_marks_mean_the_same_in_every_form(files):
+    (legend,) = [line for line in files["report.md"].splitlines() if line.startswith("A cell is")]
+    assert "↑ ours is above it; ↓ ours is below" in legend
+    assert "fewer than 3 seeds" in legend
+    assert "the published value lies inside" in legend
+    page = re.sub(r"<[^>]*>|\s+", " ", files["report.html"])
+    assert re.search(r"↑ +ours is above it; +↓ +ours is below", page)
+    assert r"$\uparrow$: ours is above" in files["latex/bottom_right_selection.tex"]
+
+
+def test_missing_adds_up_with_the_coverage(filled):
+    report = build_report(filled, preset="lite", seeds=3)
+    counts = report.summary()["cells"]
+    assert sum(gap.cells for gap in report.gaps) == counts["missing"] + counts["own model only"]
+    assert sum(gap.own_only for gap in report.gaps) == counts["own model only"] == 2
+    said = "912 cells: 910 missing, 2 that have a number of our own model only."
+    assert said in report.to_markdown()
+    assert said in page(report, [])
+    assert "1 with a number of our own model only" in report.missing_markdown()
+    few = build_report(filled, preset="demo", seeds=5)
+    assert "912 cells: 900 missing, 0 that have" in few.missing_text()
+    assert "12 of fewer than 5 seeds" in few.missing_text()
+
+
+def test_own_models_are_filled_up_too(filled):
+    report = build_report(filled, preset="lite", store_parameter="s3://raise/store")
+    (gap,) = report.own_gaps
+    # Of fourteen, I-RAVEN's Center is there.
+    assert (gap.models, gap.cells, gap.configurations[0]) == (["raise_plus"], 13, "center")
+    assert """-p models='["raise_plus"]'""" in gap.command
+    assert gap.command.endswith(""" -p store='"s3://raise/store"'""")
+    assert gap.command in report.to_markdown()
+    assert gap.command.replace('"', "&#34;").replace("'", "&#39;") in page(report, [])
+    (more,) = build_report(filled, preset="lite", seeds=3).own_gaps
+    assert more.cells == 14
+    assert not build_report(filled, preset="demo").own_gaps
+
+
+def test_what_a_preset_leaves_out_is_said(filled):
+    report = build_report(filled, preset="demo")
+    said = "1 finished training of this store is not of preset demo"
+    assert report.to_markdown().index(said) < report.to_markdown().index("| table |")
+    assert said in page(report, [])
+    assert report.summary()["other_trials"] == 1
+    assert "not of preset" not in build_report(filled).to_markdown()
+
+
 def test_an_empty_store_gives_the_papers_numbers_alone(store):
     report = build_report(store)
     found = Page(page(report, []))
@@ -328,12 +376,19 @@ def test_an_own_models_numbers_stand_below_the_model_that_it_extends(filled):
     assert (rows[place]["Center"], rows[place]["L-R"]) == ("98.7 (lite, 1 seed)", "·")
     assert rows[place - 1]["Center"] == "· / 99.8"
     names = tables["answer_selection_strategy-i-raven"].frame()["Model"].tolist()
-    assert "RAISE plus-latent" in names
-    assert "RAISE plus-pixel" not in names
+    assert "RAISE plus, latent" in names
+    assert not any("pixel" in name and "plus" in name for name in names)
     assert "RAISE plus" not in tables["bottom_right_selection-raven"].frame()["Model"].tolist()
     counts = report.summary()["cells"]
     # Main table and answer selection; neither reproduced nor missing.
     assert (counts["reproduced"], counts["own model only"], counts["missing"]) == (0, 2, 910)
+    notes = " ".join(tables["bottom_right_selection-i-raven"].notes)
+    assert "Nothing of the paper's own models is reproduced yet" in notes
+    assert "Rule labels of RAISE plus" in notes
+    assert "Center 5 % (merged)" in notes
+    assert tables["held_out-raven"].notes == [
+        "Nothing of this table is reproduced yet; see Missing."
+    ]
     both = build_report(filled).summary()["cells"]
     assert both["own model only"] == 0
     assert both["reproduced"] + both["missing"] == 912
@@ -384,6 +439,8 @@ def test_an_ablation_has_its_own_table_and_no_cell_of_the_paper(store, evaluated
             ("RAISE, as the authors train", "10.0"),
             ("RAISE plus", "90.0"),
         ]
+        assert "so is the time" not in " ".join(table.notes)
+        assert "on an idle core" in " ".join(table.notes)
         assert not any(cell.ours for cell in report.cells)
         assert not report.extensions
         assert {t.key for t in report.own} == {"ablation", "accuracy-against-time"}
@@ -427,9 +484,21 @@ def test_a_damaged_record_is_one_line(filled, tmp_path, pattern, content, says):
     assert "\n" not in text
 
 
-def test_files_are_written_and_a_bad_place_is_one_line(tmp_path):
+def half_written(path, content):
+    with path.open("wb") as file:
+        file.write(content[:3])
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_files_are_written_whole_and_a_bad_place_is_one_line(tmp_path, monkeypatch):
     write_report({"a/b.txt": b"x"}, tmp_path / "out")
     assert (tmp_path / "out/a/b.txt").read_bytes() == b"x"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", half_written)
+        with pytest.raises(UserError, match="No space left"):
+            write_report({"a/b.txt": b"longer"}, tmp_path / "out")
+    assert (tmp_path / "out/a/b.txt").read_bytes() == b"x"
+    assert [path.name for path in (tmp_path / "out/a").iterdir()] == ["b.txt"]
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="choose another with --output"):
         write_report({"a": b""}, tmp_path / "file")

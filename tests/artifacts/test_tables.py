@@ -9,6 +9,7 @@ from rich.console import Console
 
 from artifacts.aggregate import results, summarise
 from artifacts.tables import CONFIGURATIONS, results_table
+from raise_model.presets import shortened, trial_spec
 
 
 @pytest.fixture
@@ -65,6 +66,23 @@ def test_average_needs_all_seven_configurations(store, make_spec, make_evaluatio
     assert list(cells.columns) == ["model", "Average", *CONFIGURATIONS.values()]
     assert cells["Average"][0] == "30.0/·"
     assert cells["Average"][1] == "90.0/·"
+
+
+def test_an_ablation_has_nothing_of_the_paper_below_it(store, make_evaluation, evaluated):
+    lite = trial_spec(
+        model="raise", preset="lite", dataset="raven", configuration="center",
+        train_digest="a", validation_digest="b", seed=0,
+    )  # fmt: skip
+    for spec, accuracy in ((lite, 0.9), (shortened(lite), 0.5)):
+        evaluated(spec, make_evaluation("raven"), [accuracy])
+    table = table_of(results(store))
+    rows = dict(zip(table.cells["model"], table.cells["Center"], strict=True))
+    (name,) = [name for name in rows if "(lite, ablation)" in name]
+    assert rows.pop(name) == "50.0/·"
+    assert sorted(rows.values()) == ["90.0/·", "99.2/·"]
+    published = dict(zip(table.details["mean"], table.details["published"], strict=True))
+    assert published[0.9] == 0.992
+    assert pd.isna(published[0.5])
 
 
 @pytest.mark.usefixtures("center")

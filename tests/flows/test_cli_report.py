@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -47,7 +48,7 @@ def run(tmp_path, monkeypatch):
     return lambda *arguments: CliRunner().invoke(cli, ["report", *arguments])
 
 
-def test_one_command_writes_all_forms_without_a_server(run, store, tmp_path):
+def test_one_command_writes_all_forms_without_a_server(run, store, tmp_path, monkeypatch):
     out = tmp_path / "out"
     found = run("--preset", "demo", "--store", store.root, "--output", str(out), "--json")
     assert found.exit_code == 0, found.output
@@ -62,12 +63,46 @@ def test_one_command_writes_all_forms_without_a_server(run, store, tmp_path):
     assert list(frame["mean"].dropna()) == [0.875, 0.875]
     assert (out / "figures/training_curves.svg").exists()
     assert not (tmp_path / "home").exists()
+    assert value["other_trials"] == 0
+    # It is not the store of the home.
+    in_command = f"-p store='\"{store.root}\"'"
+    assert in_command in found.stdout
+    assert in_command in (out / "report.md").read_text()
+    monkeypatch.setenv("RAISE_STORE", store.root)
+    assert "-p store" not in run("--preset", "demo", "--output", str(out)).stdout
 
 
 def test_no_training_of_the_preset_is_said(run, store, tmp_path):
     found = run("--preset", "lite", "--store", store.root, "--output", str(tmp_path / "out"))
     assert found.exit_code == 0
     assert "no finished training of preset lite" in found.stdout
+    assert "1 finished training of this store is not of preset lite" in found.stdout
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAISE_HOME", str(tmp_path / "home"))
+    return lambda *arguments: CliRunner().invoke(cli, ["results", *arguments])
+
+
+def test_results_of_a_run_resolve_auto_and_read_its_store(results, store, monkeypatch):
+    asked = []
+    monkeypatch.setattr("flows.tables.lower", lambda request, digest: asked.append(request) or
+                        SimpleNamespace(evaluations=None))  # fmt: skip
+    parameters = ["-p", 'configurations=["center"]', "-p", "device=cpu"]
+    found = results(*parameters, "-p", f"store={store.root}")
+    assert found.exit_code == 0, found.output
+    assert "87.5" in found.stdout
+    assert (asked[0].preset, asked[0].configurations) == ("lite", ["center"])
+
+
+@pytest.mark.parametrize("place", ["missing", "file"])
+def test_results_of_no_store_are_one_line(results, tmp_path, place):
+    (tmp_path / "file").write_text("")
+    found = results("--store", str(tmp_path / place))
+    assert found.exit_code == 2
+    assert found.stderr.startswith(f"error: store {tmp_path / place} ")
+    assert found.stderr.count("\n") == 1
 
 
 def test_a_damaged_record_leaves_nothing_behind(run, store, tmp_path):

@@ -119,7 +119,12 @@ def test_a_finished_training_of_the_store_tells_what_the_others_cost(tmp_path):
     assert [row.source for row in before.costs] == [
         "measured: one thread of an AMD EPYC (Zen 3), this project's"
     ]
-    done = {"step": 100, "seconds": 700.0, "provenance": {"device": "NVIDIA H100"}}
+    done = {
+        "step": 100,
+        "best_step": 100,
+        "seconds": 700.0,
+        "provenance": {"device": "NVIDIA H100"},
+    }
     folder.store.create_json(folder.file("done.json"), done)
     on_gpu, _ = plan_here(parameters)
     assert on_gpu.costs[0].source == before.costs[0].source

@@ -12,6 +12,8 @@ from flows import trial_states
 from flows.clean import delete, find_items
 from flows.cli import cli
 from flows.trial_states import Observer, stored_files
+from raise_model.data.schema import Manifest, create_manifest
+from raise_model.errors import UserError
 from raise_model.presets import trial_spec
 from raise_model.store import Store
 
@@ -54,7 +56,9 @@ def trials(store):
         with folder.claim():
             put_checkpoint(folder, "last", 5)
     put_checkpoint(done, "best", 5)
-    store.create_json(done.file("done.json"), {"validation_accuracy": 0.5, "seconds": 20.0})
+    store.create_json(
+        done.file("done.json"), {"best_step": 5, "validation_accuracy": 0.5, "seconds": 20.0}
+    )
     log = "T attempt 1 failed\nTraceback:\n  File x\nOutOfMemoryError: CUDA out of memory\n"
     store.write(failed.file("log.txt"), log.encode())
     put_checkpoint(running, "last", 5)
@@ -98,8 +102,13 @@ def test_only_what_is_old_and_of_nobody_is_on_the_list(store, tmp_path, monkeypa
     home, temporary = tmp_path / "home", tmp_path / "tmp"
     monkeypatch.setattr(clean_module.tempfile, "gettempdir", lambda: str(temporary))
     digest = "c" * 64
-    store.write_json("datasets/dataset=raven/configuration=center/split=val/manifest.json",
-                     {"digest": digest})  # fmt: skip
+    create_manifest(
+        store,
+        Manifest(
+            dataset="raven", configuration="center", split="val", problems=0, digest=digest,
+            files={}, recipe={}, version="1",
+        ),
+    )  # fmt: skip
     old = {
         "half": tmp_path / "store" / "trials" / "x" / ".writing-1",
         "other": home / "cache" / f"{'d' * 32}-20-area.npy",
@@ -124,6 +133,34 @@ def test_only_what_is_old_and_of_nobody_is_on_the_list(store, tmp_path, monkeypa
     ]
     delete(store, items)
     assert {name for name, path in old.items() if path.exists()} == {"known", "mlflow"}
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+@pytest.mark.parametrize("days", [0.0, -1.0, float("nan"), float("inf")])
+def test_clean_wants_a_number_of_days(store, tmp_path, days):
+    with pytest.raises(UserError, match="--days"):
+        find_items(store, tmp_path / "home", days=days)
+
+
+@pytest.mark.parametrize("place", ["missing", "file"])
+def test_without_its_store_nothing_is_offered(tmp_path, monkeypatch, place):
+    home = tmp_path / "home"
+    array = home / "cache" / f"{'d' * 32}-20-area.npy"
+    array.parent.mkdir(parents=True)
+    array.write_bytes(b"x")
+    os.utime(array, (time.time() - MONTH,) * 2)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RAISE_HOME", str(home))
+    found = CliRunner().invoke(cli, ["clean", "--yes", "--store", str(tmp_path / place)])
+    assert found.exit_code == 2
+    assert found.stderr.startswith(f"error: store {tmp_path / place} ")
+    assert found.stderr.count("\n") == 1
+    assert array.exists()
+
+
+def test_an_s3_store_without_an_object_does_not_exist(s3_store, tmp_path):
+    with pytest.raises(UserError, match="has nothing"):
+        find_items(s3_store, tmp_path / "home")
 
 
 @pytest.mark.parametrize("store", ["file"], indirect=True)

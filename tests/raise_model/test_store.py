@@ -45,7 +45,7 @@ def test_create_refuses_what_exists_and_leaves_it(store):
 def test_what_never_changes_is_asked_of_s3_once(store, monkeypatch):
     if "://" not in store.root:
         pytest.skip("local files are read each time")
-    store.create_json("trials/x/done.json", {"step": 1})
+    store.create_json("trials/x/done.json", {"best_step": 1})
     asked = []
     cat_file = store.filesystem.cat_file
     monkeypatch.setattr(
@@ -53,7 +53,7 @@ def test_what_never_changes_is_asked_of_s3_once(store, monkeypatch):
     )
     trial = store.trial("x")
     assert trial.is_done
-    assert trial.done() == trial.done() == {"step": 1}
+    assert trial.done() == trial.done() == {"best_step": 1}
     assert len(asked) == 1
     assert not trial.evaluation("y").is_done
     store.create_json("trials/x/evaluations/y/result.json", {})

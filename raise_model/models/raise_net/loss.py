@@ -104,7 +104,11 @@ def assign(
     """
     if gain.is_cuda:
         return assign_by_search(gain.detach())
-    attributes, concepts = linear_sum_assignment(gain.detach().numpy(), maximize=True)
+    values = gain.detach()
+    if not values.isfinite().all():
+        # SciPy refuses it; whichever way is taken the loss is not finite, and refused by name.
+        return torch.arange(len(values)), torch.arange(len(values))
+    attributes, concepts = linear_sum_assignment(values.numpy(), maximize=True)
     return torch.from_numpy(attributes), torch.from_numpy(concepts)
 
 
