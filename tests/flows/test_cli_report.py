@@ -13,25 +13,14 @@ from artifacts.tables import ResultsTable
 from flows.cli import cli
 from flows.report import summary, upload
 from flows.studies import Request, lower
-from raise_model.presets import trial_spec
 from raise_model.specs import EvaluationSpec
-from raise_model.store import Store
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(trained_store, tmp_path):
     """One demo training on Center, evaluated on RAVEN."""
-    made = Store(str(tmp_path / "store"))
-    spec = trial_spec(
-        model="raise", preset="demo", dataset="raven", configuration="center",
-        train_digest="a", validation_digest="b", seed=0,
-    )  # fmt: skip
-    folder = made.trial(spec)
-    folder.put_spec(spec)
-    done = {"step": 3000, "best_step": 3000, "validation_accuracy": 0.8, "seconds": 300.0}
-    made.create_json(folder.file("done.json"), done)
-    curve = pd.DataFrame({"step": [3000.0], "validation_accuracy": [0.8]}).to_parquet()
-    made.create(folder.file("curve.parquet"), curve)
+    made = trained_store(tmp_path / "store")
+    (folder,) = made.trials()
     evaluation = EvaluationSpec(
         protocol="bottom_right", options={"space": "latent"}, dataset="raven",
         configuration="center", split="test", digest="c", rounds=1, seed=0, revision=1,

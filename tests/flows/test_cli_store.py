@@ -1,29 +1,15 @@
 """``store export`` and ``store import``: one line for what they cannot do."""
 
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from flows.cli import cli
-from raise_model.presets import trial_spec
 from raise_model.store import Store
 
 
 @pytest.fixture
-def source(tmp_path):
-    """A store with one finished demo training, without weights."""
-    made = Store(str(tmp_path / "source"))
-    spec = trial_spec(
-        model="raise", preset="demo", dataset="raven", configuration="center",
-        train_digest="a", validation_digest="b", seed=0,
-    )  # fmt: skip
-    folder = made.trial(spec)
-    folder.put_spec(spec)
-    done = {"step": 3000, "best_step": 3000, "validation_accuracy": 0.8, "seconds": 300.0}
-    made.create_json(folder.file("done.json"), done)
-    curve = pd.DataFrame({"step": [3000.0], "validation_accuracy": [0.8]}).to_parquet()
-    made.create(folder.file("curve.parquet"), curve)
-    return made
+def source(trained_store, tmp_path):
+    return trained_store(tmp_path / "source")
 
 
 @pytest.fixture
