@@ -98,7 +98,7 @@ def _stages(
     ended: Counter[str] = Counter()
     trained = 0
     failed: dict[str, str] = {}
-    parts = waves(store, lowered.trials)
+    parts = waves(store, lowered.trials, slots_of_cluster(resources))
     for number, part in enumerate(parts, start=1):
         swept = train(store, part, resources, tracker, progress, board, prunable=lowered.prunable)
         done = set(swept.done)

@@ -61,17 +61,20 @@ def union(parts: Iterable[Lowered], cost: Callable[[TrialSpec], float]) -> Lower
     )
 
 
-def waves(store: Store, trials: Sequence[TrialSpec]) -> Sequence[Sequence[TrialSpec]]:
+def waves(store: Store, trials: Sequence[TrialSpec], slots: int) -> Sequence[Sequence[TrialSpec]]:
     """Trainings in one or two parts: first seeds, which give a table of every cell, and the
-    others.  One part where either has nothing left to train.
+    others.  One part where the others have nothing left to train, or the first too little to
+    fill the slots: they would stand idle.
+
+    :param slots: trainings at once.
     """
     first = min((trial.seed for trial in trials), default=0)
     parts = [
         [trial for trial in trials if (trial.seed == first) == is_first]
         for is_first in (True, False)
     ]
-    has_work = [any(not store.trial(trial).is_done for trial in part) for part in parts]
-    return parts if all(has_work) else [list(trials)]
+    left, left_after = (sum(not store.trial(trial).is_done for trial in part) for part in parts)
+    return parts if left_after and left >= slots else [list(trials)]
 
 
 def _cheap_first(

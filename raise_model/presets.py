@@ -11,7 +11,7 @@ from typing import Any
 
 from raise_model.data.grammar import CONFIGURATIONS
 from raise_model.errors import UserError
-from raise_model.models import anp, registry, transformer
+from raise_model.models import anp, lite_panels, registry, transformer
 from raise_model.models.clap import config as clap_config
 from raise_model.models.lgpp import config as lgpp_config
 from raise_model.models.raise_net import config as raise_config
@@ -73,13 +73,12 @@ _LITE_STEPS: Mapping[str, int] = {
 
 
 def _raise_lite(configuration: str, label_ratio: float) -> TrainingPreset:
-    layout = configuration.removesuffix("_uni")
     return TrainingPreset(
         config=raise_config.lite(configuration),
-        steps=_LITE_STEPS.get(layout, 15_000),
+        steps=_LITE_STEPS.get(configuration.removesuffix("_uni"), 15_000),
         validate_every=500,
         validation_problems=1_000,
-        image_size=raise_config.LITE_IMAGE_SIZES[layout],
+        image_size=lite_panels.image_size(configuration),
         resize="area",
     )
 
@@ -114,26 +113,31 @@ class _Scale:
     """By model."""
     validate_every: int
     validation_problems: int
-    image_size: int
+    image_sizes: Mapping[str, int]
+    """By configuration."""
     resize: Resize
 
 
 _SCALES: Mapping[str, _Scale] = {
     "paper": _Scale(
         steps={"lgpp": 48_000, "clap": 120_000, "transformer": 120_000, "anp": 120_000},
-        validate_every=600, validation_problems=2_000, image_size=64, resize="bilinear",
+        validate_every=600, validation_problems=2_000,
+        image_sizes=dict.fromkeys(CONFIGURATIONS, 64), resize="bilinear",
     ),
     "lite": _Scale(
-        steps={"lgpp": 8_000, "clap": 8_000, "transformer": 18_000, "anp": 12_000},
-        validate_every=400, validation_problems=1_000, image_size=32, resize="area",
+        steps={"lgpp": 4_000, "clap": 8_000, "transformer": 16_000, "anp": 6_000},
+        validate_every=1_000, validation_problems=1_000,
+        image_sizes={name: lite_panels.compared_image_size(name) for name in CONFIGURATIONS},
+        resize="area",
     ),
     "demo": _Scale(
         steps={"lgpp": 5_000, "clap": 4_000, "transformer": 6_000, "anp": 3_500},
-        validate_every=250, validation_problems=500, image_size=20, resize="area",
+        validate_every=250, validation_problems=500,
+        image_sizes=dict.fromkeys(CONFIGURATIONS, 20), resize="area",
     ),
     "smoke": _Scale(
         steps=dict.fromkeys(("lgpp", "clap", "transformer", "anp"), 20), validate_every=10,
-        validation_problems=50, image_size=20, resize="area",
+        validation_problems=50, image_sizes=dict.fromkeys(CONFIGURATIONS, 20), resize="area",
     ),
 }  # fmt: skip
 
@@ -151,7 +155,7 @@ def _compared(model: str, **configs: Callable[[str], Any]) -> Mapping[str, _Make
             steps=scale.steps[model],
             validate_every=scale.validate_every,
             validation_problems=scale.validation_problems,
-            image_size=scale.image_size,
+            image_size=scale.image_sizes[configuration],
             resize=scale.resize,
         )
 
@@ -169,7 +173,7 @@ _BY_MODEL: Mapping[str, Mapping[str, _Make]] = {
     "transformer": _compared(
         "transformer",
         paper=lambda _: transformer.paper(),
-        lite=lambda _: transformer.lite(),
+        lite=transformer.lite,
         demo=lambda _: transformer.demo(),
         smoke=lambda _: transformer.smoke(),
     ),

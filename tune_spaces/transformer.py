@@ -23,13 +23,11 @@ class Grid:
     blocks: Sequence[int]
 
 
+_SMALL = Grid(learning_rate=(4e-3, 2e-3, 1e-3), representation_size=(128, 64, 32), blocks=(1, 2, 3))
+
 GRIDS: Mapping[str, Grid] = {
-    "lite": Grid(
-        learning_rate=(2e-3, 1e-3, 5e-4), representation_size=(256, 128, 64), blocks=(2, 3, 4)
-    ),
-    "demo": Grid(
-        learning_rate=(4e-3, 2e-3, 1e-3), representation_size=(128, 64, 32), blocks=(1, 2, 3)
-    ),
+    "lite": _SMALL,
+    "demo": _SMALL,
     "smoke": Grid(learning_rate=(2e-3, 1e-3), representation_size=(12, 6), blocks=(1,)),
 }
 """Grids of the paper's form around the smaller presets."""

@@ -195,16 +195,26 @@ def test_first_seeds_are_a_part_of_their_own_while_both_parts_have_work(tmp_path
         path.write_text("{}")
         assert folder.is_done
 
-    first, others = waves(store, trials)
+    first, others = waves(store, trials, slots=1)
     assert {trial.seed for trial in first} == {0}
     assert [*first, *others] == sorted(trials, key=lambda trial: trial.seed)
+    assert len(waves(store, trials, slots=2)) == 2
     finish(first[0])
-    assert len(waves(store, trials)) == 2
+    assert len(waves(store, trials, slots=1)) == 2
     for trial in first[1:]:
         finish(trial)
-    assert waves(store, trials) == [list(trials)]
-    assert waves(store, []) == [[]]
-    assert waves(store, first) == [list(first)]
+    assert waves(store, trials, slots=1) == [list(trials)]
+    assert waves(store, [], slots=1) == [[]]
+    assert waves(store, first, slots=1) == [list(first)]
+
+
+def test_first_seeds_that_leave_slots_idle_are_no_part_of_their_own(tmp_path):
+    trials = lowered_of(
+        "smoke", "main_table", trials=2, models=["raise"], configurations=["center"]
+    ).trials
+    assert len(trials) == 2
+    assert waves(Store(str(tmp_path)), trials, slots=2) == [list(trials)]
+    assert len(waves(Store(str(tmp_path)), trials, slots=1)) == 2
 
 
 def test_the_ablation_compares_trainings_of_one_network():

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from raise_model.errors import UserError
+from raise_model.models.lite_panels import compared_image_size, compared_patch, pixel_weight
 from raise_model.problem import NUM_PANELS
 
 
@@ -110,18 +111,21 @@ def paper(configuration: str) -> LgppConfig:
 
 
 def lite(configuration: str) -> LgppConfig:
-    """32x32 panels, patch convolutions: at most an hour of one CPU thread."""
+    """Patch convolutions, small networks: up to ten minutes of one CPU thread."""
+    patch = compared_patch(configuration)
     return replace(
         paper(configuration),
         encoder_channels=(32, 128),
-        encoder_kernels=(4, 2),
-        encoder_strides=(4, 2),
+        encoder_kernels=(patch, 2),
+        encoder_strides=(patch, 2),
         encoder_paddings=(0, 0),
         axis_channels=(32, 64),
+        axis_features=32,
+        axis_network_hidden=(32,),
         kernel_network_hidden=(32, 32),
         decoder_channels=(128, 32),
-        reconstruction_weight=4.0,
-        batch_size=64,
+        reconstruction_weight=pixel_weight(compared_image_size(configuration)),
+        batch_size=32,
         learning_rate=1e-3,
         learning_rate_warmup=0.02,
         learning_rate_end=0.05,
@@ -134,10 +138,7 @@ def demo(configuration: str) -> LgppConfig:
         lite(configuration),
         encoder_kernels=(5, 2),
         encoder_strides=(5, 2),
-        axis_features=32,
-        axis_network_hidden=(32,),
-        reconstruction_weight=10.24,
-        batch_size=32,
+        reconstruction_weight=pixel_weight(20),
     )
 
 

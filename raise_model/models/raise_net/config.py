@@ -5,11 +5,11 @@ Where the paper and its authors' code differ, the field's text says which value 
 paper's formulas.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from raise_model.errors import UserError
+from raise_model.models.lite_panels import image_size, pixel_weight
 from raise_model.models.solver import added_field
 from raise_model.problem import NUM_PANELS
 
@@ -236,19 +236,6 @@ def demo() -> RaiseConfig:
     )
 
 
-LITE_IMAGE_SIZES: Mapping[str, int] = {
-    "center": 20,
-    "left_right": 32,
-    "up_down": 32,
-    "out_in_center": 48,
-    "out_in_grid": 60,
-    "grid_2x2": 32,
-    "grid_3x3": 48,
-}
-"""Panels of the lite setting, in pixels: shapes of six pixels or more across, and borders of
-slots where those of the encoder's patches are."""
-
-
 def lite(configuration: str) -> RaiseConfig:
     """Small panels and patch convolutions: up to an hour of one CPU thread.
 
@@ -261,7 +248,7 @@ def lite(configuration: str) -> RaiseConfig:
     layout = configuration.removesuffix("_uni")
     if layout == "center":
         return demo()
-    size = LITE_IMAGE_SIZES[layout]
+    size = image_size(configuration)
     patch = 5 if size == 60 else 4
     config = replace(
         demo(),
@@ -271,7 +258,7 @@ def lite(configuration: str) -> RaiseConfig:
         encoder_strides=(patch, 2, 2),
         encoder_paddings=(0, 0, 0),
         decoder_channels=(128, 64, 32),
-        reconstruction_weight=(64 / size) ** 2,
+        reconstruction_weight=pixel_weight(size),
     )
     if layout in ("left_right", "up_down"):
         return config

@@ -8,6 +8,7 @@ a change of every trial: raise ``Transformer.revision``, then write the file ane
 import dataclasses
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from raise_model.problem import Batch
 GOLDEN = Path(__file__).parent.parent / "golden" / "transformer.json"
 SIZE = 12
 SETTINGS = {
-    "paper": (named.paper, 64), "lite": (named.lite, 32), "demo": (named.demo, 20),
+    "paper": (named.paper, 64), "lite": (partial(named.lite, "left_right"), 32), "demo": (named.demo, 20),
     "smoke": (named.smoke, 20),
 }  # fmt: skip
 
