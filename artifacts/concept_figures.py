@@ -13,20 +13,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from artifacts import plots_concepts
+from artifacts.measures import ODD_PANELS
 from artifacts.paper_tables import LABELS
 from artifacts.plots_concepts import OddExample, attribute_labels
-from artifacts.published import model_label
+from artifacts.published import dataset_title, model_label
 from artifacts.records import EvaluationRecord, TrialRecord
 from artifacts.report_figure import ReportFigure
 from raise_model.evaluation.pictures import pictures_of
 from raise_model.matrix import NUM_PANELS
-
-_ODD: Mapping[str, str] = {
-    "any": "any of the nine, one attribute changed",
-    "bottom_right": "the last one, one attribute changed",
-    "candidate": "the last one, a wrong candidate, as in the paper",
-}
-"""What makes a panel odd."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +41,9 @@ class _Source:
         """Data set, split, seed, training."""
         spec = self.evaluation.spec
         return (
-            f"Problems of {spec.dataset}, split {spec.split}; training {self.record.name} "
-            f"(preset {'/'.join(self.record.presets)}, seed {self.record.spec.seed})."
+            f"Problems of {dataset_title(spec.dataset)}, split {spec.split}; training "
+            f"{self.record.name} (preset {'/'.join(self.record.presets)}, seed "
+            f"{self.record.spec.seed})."
         )
 
     def key(self, kind: str) -> str:
@@ -59,7 +54,7 @@ def concept_figures(records: Sequence[TrialRecord]) -> list[ReportFigure]:
     """Those of one training of each setting: of the smallest seed that has pictures."""
     return [
         *_traversals(records),
-        *(each for odd in _ODD for each in _odd_one_out(records, odd)),
+        *(each for odd in ODD_PANELS for each in _odd_one_out(records, odd)),
         *_answers(records),
     ]
 
@@ -131,7 +126,7 @@ def _odd_one_out(records: Sequence[TrialRecord], odd: str) -> list[ReportFigure]
     return [
         ReportFigure(
             key=source.key(f"odd_one_out_{odd}"),
-            title=f"Odd-one-out ({_ODD[odd]}): {source.title}",
+            title=f"Odd-one-out ({ODD_PANELS[odd]}): {source.title}",
             caption="The odd panel is framed; above, the problem's index, the odd panel with the "
             "broken attribute, and what the largest error calls odd. Beside each matrix: squared "
             "error of each panel (row, 1 to 9) predicted from the other eight, in each concept "

@@ -97,8 +97,8 @@ Text = Callable[[PaperCell], str]
 
 def _published(each: PaperCell) -> str:
     value = each.cell.value
-    std = "" if value.std is None else rf" $\pm$ {100 * value.std:.1f}"
-    return f"{100 * value.accuracy:.1f}{std}"
+    std = "" if value.std is None else rf" $\pm$ {percent(value.std)}"
+    return percent(value.accuracy) + std
 
 
 def _ours(each: PaperCell) -> str:

@@ -1,35 +1,45 @@
 """Tables of results that are no selection accuracy, with what each measure means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from artifacts import published
-from artifacts.measures import measure_numbers
+from artifacts.measures import measure_numbers, option_text, title_of
 from artifacts.numbers import Number
 from artifacts.paper_tables import LABELS
 from artifacts.records import TrialRecord
-from artifacts.report_tables import NOTHING, ReportTable, name_cell, number_cell
+from artifacts.report_tables import (
+    NOT_EVALUATED,
+    NOTHING,
+    WHAT,
+    Cell,
+    ReportTable,
+    absent_cell,
+    condensed,
+    name_cell,
+    number_cell,
+    seeds_text,
+)
+from artifacts.studies import Unmeasured, unmeasured
 
-_TITLES: Mapping[str, str] = {
-    "odd_one_out": "Odd-one-out",
-    "rule_accuracy": "Rule accuracy",
-    "concept_alignment": "Concepts and attributes",
-    "latent_traversal": "Latent traversal",
-    "multi_answer": "Several answers to one problem",
-}
 _ORDER: Mapping[str, Sequence[str]] = {
     "odd_one_out": (
         "panel_accuracy", "attribute_accuracy", "chance_panel", "chance_attribute",
         "constant_answer", "constant_attribute", "ceiling", "detected", "false_alarms",
     ),
+    "rule_accuracy": ("prior", "posterior"),
     "multi_answer": ("share_valid", "share_solved", "distinct_valid", "share_with_other"),
 }  # fmt: skip
 """What comes first; the rest follows as it is stored."""
-_COMPONENTS = "A number behind an attribute is its component, from 0."
+_COMPONENTS = "The number behind an attribute is its component, from 0."
+_SAID = ("Model", "Problems", "Preset")
+"""Columns that a note says where they are the same in every row."""
+_ATTRIBUTES = "by_attribute"
+"""Group whose measures have attributes in their names."""
 _NOTES: Mapping[tuple[str, str], Sequence[str]] = {
     ("odd_one_out", ""): (
-        "Shares of problems. What is odd: any, one of the nine panels with one ruled attribute "
-        "changed; bottom_right, the last panel changed so; candidate, a wrong candidate in its "
-        "place, as in the paper.",
+        "Shares of problems. What is odd: any panel, one of the nine with one ruled attribute "
+        "changed; last panel, the last one changed so; wrong candidate, one of the problem's in "
+        "its place, as in the paper.",
         "panel accuracy: the panel of the largest prediction error, over matched concepts, is the "
         "odd one (all: over all concepts); attribute accuracy: the concept of the largest error "
         "there is that of a broken attribute. Chance guesses, constant always gives the most "
@@ -60,8 +70,8 @@ _NOTES: Mapping[tuple[str, str], Sequence[str]] = {
         "Answers are read back from the picture by nearest rendering and held against the rules. "
         "share valid: of all answers; share solved: of problems with a valid one; distinct valid: "
         "different valid ones a problem; share with other: of problems with a valid one that is "
-        "not the data's; decoded valid: the data's own answer, encoded and decoded. targets: "
-        "missing panels; noise: its deviation on predicted latents; samples: answers a problem.",
+        "not the data's; decoded valid: the data's own answer, encoded and decoded. noise: its "
+        "deviation on predicted latents.",
     ),
     ("multi_answer", "by_attribute"): (
         f"Share of answers that keep the attribute's rule. {_COMPONENTS}",
@@ -69,82 +79,141 @@ _NOTES: Mapping[tuple[str, str], Sequence[str]] = {
 }
 
 
+_Entry = Mapping[str, Number]
+"""Measures of one training setting and evaluation, by name."""
+
+
 def measure_tables(records: Sequence[TrialRecord]) -> list[ReportTable]:
     """For each protocol a table of its numbers, and one for each list of numbers in them."""
     tables = []
+    lacking = unmeasured(records)
     for protocol, entries in measure_numbers(records).items():
         groups = dict.fromkeys(group for entry in entries for group in entry)
-        title = _TITLES.get(protocol, protocol.replace("_", " ").capitalize())
         for group in groups:
             of_group = [entry[group] for entry in entries if entry.get(group)]
             if not of_group:
                 continue
-            name = f"{title}: {group.replace('_', ' ')}" if group else title
-            notes = _NOTES.get((protocol, group), ())
-            tables.append(
-                _table(
-                    f"{protocol}-{group}".strip("-"),
-                    name,
-                    of_group,
-                    _ORDER.get(protocol, ()),
-                    notes,
-                )
+            title = title_of(protocol)
+            table = _table(
+                f"{protocol}-{group}".strip("-").replace("_", "-"),
+                f"{title}: {group.replace('_', ' ')}" if group else title,
+                of_group,
+                _parted(of_group, _ORDER.get(protocol, ()), has_attributes=group == _ATTRIBUTES),
+                _NOTES.get((protocol, group), ()),
+                [each for each in lacking if each.protocol == protocol and not group],
             )
+            tables.append(table)
     return tables
+
+
+def _parted(
+    entries: Sequence[_Entry], order: Sequence[str], *, has_attributes: bool
+) -> dict[str, dict[str, str]]:
+    """By row of an entry, and column, the name of a measure.
+
+    Several measures of each attribute are a row each, since their columns would be too many.
+    """
+    found = dict.fromkeys(name for entry in entries for name in entry)
+    if not has_attributes:
+        return {"": {name.replace("_", " "): name for name in _ordered(found, order)}}
+    split = {name: name.partition(" ") for name in found}
+    measures = dict.fromkeys(measure for _, _, measure in split.values())
+    parts: dict[str, dict[str, str]] = {
+        measure.replace("_", " "): {} for measure in _ordered(measures, order)
+    }
+    for name in sorted(found, key=lambda name: (split[name][0][-1], split[name][0])):
+        attribute, _, measure = split[name]
+        words = attribute.replace("number_position", "number/position")
+        label = f"{words[:-1]} {words[-1]}" if words[-1].isdigit() else words
+        parts[measure.replace("_", " ")][label] = name
+    return parts
+
+
+def _ordered(names: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Those of the order first, the rest as they come."""
+    return sorted(names, key=lambda n: order.index(n) if n in order else len(order))
 
 
 def _table(
     key: str,
     title: str,
-    entries: Sequence[Mapping[str, Number]],
-    order: Sequence[str],
+    entries: Sequence[_Entry],
+    parts: Mapping[str, Mapping[str, str]],
     notes: Sequence[str],
+    lacking: Sequence[Unmeasured],
 ) -> ReportTable:
-    found = dict.fromkeys(name for entry in entries for name in entry)
-    names = [*(name for name in order if name in found), *(n for n in found if n not in order)]
-    places = {name: place for place, name in enumerate(LABELS)}
-    rows = []
-    for entry in sorted(entries, key=lambda entry: _rank(entry, places)):
+    """One row an entry and part."""
+    columns = list(dict.fromkeys(column for part in parts.values() for column in part))
+    settings = [_options(next(iter(entry.values()))) for entry in entries]
+    alike = {
+        name: value
+        for name, value in settings[0].items()
+        if all(other.get(name) == value for other in settings)
+    }
+    rows: list[tuple[tuple[object, ...], list[Cell]]] = []
+    for entry, options in zip(entries, settings, strict=True):
         first = next(iter(entry.values()))
-        s = first.setting
-        seeds = first.spreads["seeds"]
-        texts = [
-            published.model_label(s["model"]),
-            LABELS.get(s["configuration"], s["configuration"]),
-            _what(first),
-        ]
-        said = [
-            f"{s['dataset']}, {s['split']}, {first.spreads['problems']}",
-            f"{'/'.join(first.presets)}, {seeds} seed{'s' if seeds > 1 else ''}",
-        ]
-        numbers = (number_cell(entry.get(name)) for name in names)
-        rows.append([*map(name_cell, texts), *numbers, *map(name_cell, said)])
-    is_whole = all(name in entry for entry in entries for name in names)
-    gaps = () if is_whole else (f"{NOTHING} not measured, or no such case.",)
-    return ReportTable(
-        key=key.replace("_", "-"),
+        said = [_problems(first), _preset(first)]
+        for part, names in parts.items():
+            texts = [*_names(first.setting), _what(options, alike), part]
+            numbers = (number_cell(entry.get(names.get(column, ""))) for column in columns)
+            rows.append((_rank(first.setting, options), [
+                *map(name_cell, texts), *numbers, *map(name_cell, said),
+            ]))  # fmt: skip
+    # A row without results says the same of its problems and preset as all others, or nothing.
+    said = [{row[-2].text for _, row in rows}, {row[-1].text for _, row in rows}]
+    ends = [name_cell(found.pop() if len(found) == 1 else "") for found in said]
+    for each in lacking:
+        data = each.trials[0].spec.data
+        place = {"model": each.trials[0].spec.model, "configuration": data.configuration}
+        place |= {"dataset": each.like.spec.dataset}
+        texts = [*_names(place), _what(each.options, alike), ""]
+        numbers = [absent_cell(NOT_EVALUATED), *map(absent_cell, [NOTHING] * (len(columns) - 1))]
+        rows.append((_rank(place, each.options), [*map(name_cell, texts), *numbers, *ends]))
+    has_holes = any(cell.text == NOTHING for _, row in rows for cell in row)
+    common = ", ".join(option_text(name, value) for name, value in alike.items())
+    table = ReportTable(
+        key=key,
         title=title,
-        columns=[
-            "Model",
-            "Configuration",
-            "What",
-            *(name.replace("_", " ") for name in names),
-            "Problems",
-            "Preset",
+        columns=["Model", "Configuration", WHAT, "Measure", *columns, "Problems", "Preset"],
+        rows=[row for _, row in sorted(rows, key=lambda pair: pair[0])],
+        notes=[
+            *notes,
+            *([f"All: {common}."] if common else []),
+            *([f"{NOTHING} not measured, or no such case."] if has_holes else []),
         ],
-        rows=rows,
-        notes=[*notes, *gaps],
-        name_columns=3,
+        name_columns=4,
     )
+    return condensed(table, _SAID)
 
 
-def _rank(entry: Mapping[str, Number], places: Mapping[str, int]) -> tuple[str | int, ...]:
-    s = next(iter(entry.values())).setting
-    place = places.get(s["configuration"], len(places))
-    return s["model"], place, s["dataset"], s["options"]
+def _names(setting: Mapping[str, object]) -> list[str]:
+    model, configuration = str(setting["model"]), str(setting["configuration"])
+    return [published.model_label(model), LABELS.get(configuration, configuration)]
 
 
-def _what(number: Number) -> str:
-    """The evaluation's options by name."""
-    options = published.options_of(number.setting["options"])
-    return ", ".join(f"{name} {value}" for name, value in sorted(options.items()))
+def _problems(number: Number) -> str:
+    s = number.setting
+    return f"{published.dataset_title(s['dataset'])}, {s['split']}, {number.spreads['problems']}"
+
+
+def _preset(number: Number) -> str:
+    return f"{'/'.join(number.presets)}, {seeds_text(number.spreads['seeds'])}"
+
+
+def _rank(setting: Mapping[str, object], options: Mapping[str, object]) -> tuple[object, ...]:
+    places = list(LABELS)
+    name = setting["configuration"]
+    place = places.index(str(name)) if name in places else len(places)
+    return str(setting["model"]), place, str(setting["dataset"]), sorted(map(str, options.items()))
+
+
+def _options(number: Number) -> Mapping[str, object]:
+    return published.options_of(number.setting["options"])
+
+
+def _what(options: Mapping[str, object], alike: Mapping[str, object]) -> str:
+    """Those of the evaluation's options that are not the same in all rows, in words."""
+    return ", ".join(
+        option_text(name, value) for name, value in sorted(options.items()) if name not in alike
+    )

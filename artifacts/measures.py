@@ -12,10 +12,30 @@ from artifacts import aggregate
 from artifacts.numbers import Number
 from artifacts.records import EvaluationRecord, TrialRecord
 from artifacts.run_fields import top_numbers
-from raise_model.specs import canonical_json
+from raise_model.specs import EvaluationSpec, canonical_json
 
 SELECTION = ("bottom_right", "arbitrary_position")
 """Protocols whose results are accuracies over rounds."""
+TITLES: Mapping[str, str] = {
+    "odd_one_out": "Odd-one-out",
+    "rule_accuracy": "Rule accuracy",
+    "concept_alignment": "Concepts and attributes",
+    "latent_traversal": "Latent traversal",
+    "multi_answer": "Several answers to one problem",
+}
+"""Of protocols."""
+ODD: Mapping[str, str] = {
+    "any": "any panel",
+    "bottom_right": "last panel",
+    "candidate": "wrong candidate",
+}
+"""What is odd, in short."""
+ODD_PANELS: Mapping[str, str] = {
+    "any": "any of the nine, one attribute changed",
+    "bottom_right": "the last one, one attribute changed",
+    "candidate": "the last one, a wrong candidate, as in the paper",
+}
+"""The same, and what makes it odd."""
 _OF_PROBLEMS = ("panel_accuracy", "attribute_accuracy")
 """Measures that are shares of the problems, so that Wilson's interval is theirs."""
 _NO_PARTS = (
@@ -56,6 +76,27 @@ def _flat(value: Any) -> dict[str, float]:
         elif isinstance(each, int | float) and not isinstance(each, bool):
             found[str(key)] = float(each)
     return found
+
+
+def title_of(protocol: str) -> str:
+    """Name of a protocol for people."""
+    return TITLES.get(protocol, protocol.replace("_", " ").capitalize())
+
+
+def option_text(name: str, value: Any) -> str:
+    """An option of an evaluation in words."""
+    if name == "odd":
+        return ODD.get(value, str(value))
+    if name in ("targets", "samples"):
+        noun = "missing panel" if name == "targets" else "answer"
+        return f"{value} {noun}{'' if value == 1 else 's'}"
+    return f"{name} {value}"
+
+
+def measure_name(spec: EvaluationSpec) -> str:
+    """An evaluation in words, with its options."""
+    options = [option_text(name, value) for name, value in sorted(spec.options.items())]
+    return ": ".join([title_of(spec.protocol), *([", ".join(options)] if options else [])])
 
 
 def measure_numbers(
@@ -102,11 +143,9 @@ def _number(
     spreads = aggregate.over_seeds(values, problems if is_share_of_problems else None)
     spreads |= {"rounds": int(evaluation.result.get("rounds", 1)), "rounds_std": math.nan}
     what = " ".join(part for part in (group, name) if part).replace("_", " ")
-    title = (spec.model, spec.data.configuration, evaluation.spec.dataset,
-             evaluation.spec.protocol.replace("_", " "), what)  # fmt: skip
     return Number(
         key="-".join((seeds[0][0].study_cell, evaluation.name, group, name.replace(" ", "_"))),
-        title=" · ".join(title),
+        title=f"{measure_name(evaluation.spec)} · {what}",
         setting={
             "model": spec.model,
             "configuration": spec.data.configuration,

@@ -1,8 +1,12 @@
-"""One number of a report, with all that it rests on."""
+"""One number of a report, with all that it rests on, and how it is rounded.
+
+Halves are rounded away from zero, 6.25 to 6.3: one rule for every number that is shown.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import pandas as pd
@@ -20,6 +24,8 @@ class Number:
     key: str
     """Unique in a report; where its provenance is found."""
     title: str
+    """What was measured; of what model, configuration and data set is in ``setting``, but of an
+    average, which has more than one, in the title."""
     setting: Row
     """What the seeds share: columns of :func:`artifacts.aggregate.summarise`."""
     presets: tuple[str, ...]
@@ -43,8 +49,8 @@ class Number:
         """The mean, with the deviation over seeds where there are several."""
         if self.is_share:
             return percent(self.mean) + deviation(self.spreads["std"])
-        std = self.spreads["std"]
-        return f"{self.mean:.3f}" + ("" if math.isnan(std) else f" ± {std:.3f}")
+        std = rounded(self.spreads["std"], 3)
+        return rounded(self.mean, 3) + (f" ± {std}" if std else "")
 
 
 def selection_numbers(records: Sequence[TrialRecord]) -> list[Number]:
@@ -60,10 +66,6 @@ def _selection_number(setting: Row, seeds: Sequence[Row], presets: tuple[str, ..
     what = "bottom right"
     if setting["protocol"] == "arbitrary_position":
         what = f"|T|={setting['num_targets']}, N_c={setting['num_distractors']}"
-    parts = [
-        setting["model"], setting["configuration"], setting["dataset"], what,
-        f"{100 * setting['label_ratio']:g} % labels",
-    ]  # fmt: skip
     key = "-".join(
         (
             setting["study_cell"],
@@ -74,7 +76,7 @@ def _selection_number(setting: Row, seeds: Sequence[Row], presets: tuple[str, ..
     )
     return Number(
         key=key,
-        title=" · ".join(parts),
+        title=f"{what} · {100 * setting['label_ratio']:g} % labels",
         setting=setting,
         presets=presets,
         spreads=aggregate.spreads(seeds),
@@ -108,19 +110,29 @@ def average(numbers: Sequence[Number], key: str, title: str) -> Number | None:
     )
 
 
+def rounded(value: float, digits: int, scale: int = 1) -> str:
+    """So many decimals, halves away from zero; empty for NaN."""
+    if math.isnan(value):
+        return ""
+    # Twelve decimals are the value as it was counted: binary fractions and means over seeds
+    # are off by less, to either side of a half.
+    exact = Decimal(f"{value:.12f}") * scale
+    return str(exact.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
 def percent(value: float) -> str:
     """One decimal; empty for NaN."""
-    return "" if math.isnan(value) else f"{100 * value:.1f}"
+    return rounded(value, 1, 100)
 
 
 def deviation(std: float) -> str:
     """`` ± 1.2``; empty for NaN."""
-    return "" if math.isnan(std) else f" ± {100 * std:.1f}"
+    return "" if math.isnan(std) else f" ± {percent(std)}"
 
 
 def interval(low: float, high: float) -> str:
     """``81.2 to 89.9``; empty for NaN."""
-    return "" if math.isnan(low) else f"{100 * low:.1f} to {100 * high:.1f}"
+    return "" if math.isnan(low) else f"{percent(low)} to {percent(high)}"
 
 
 def frame_of(numbers: Sequence[Number]) -> pd.DataFrame:

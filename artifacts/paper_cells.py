@@ -1,7 +1,7 @@
 """Each of the paper's numbers, with ours beside it or the reason why there is none."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from artifacts import published
@@ -63,7 +63,7 @@ class PaperCell:
     @property
     def model(self) -> str:
         """Our name of the model."""
-        return _OURS[self.cell.model][0]
+        return paper_model(self.cell)
 
     @property
     def is_buildable(self) -> bool:
@@ -156,9 +156,36 @@ def extensions(numbers: Sequence[Number], preset: str | None = None) -> list[Ext
     return made
 
 
+def average_extensions(found: Sequence[Extension]) -> list[Extension]:
+    """Averages of those models of :func:`extensions` that have all seven configurations."""
+    by_row: dict[tuple[str, str, str, str], dict[str, Number]] = {}
+    for each in found:
+        cell, model = each.cell, each.number.setting["model"]
+        key = (cell.table, cell.dataset, cell.model, model)
+        by_row.setdefault(key, {})[cell.configuration] = each.number
+    averages = {
+        (cell.table, cell.dataset, cell.model): cell
+        for cell in published.cells()
+        if cell.configuration == "average"
+    }
+    made = []
+    for (*row, model), numbers in by_row.items():
+        cell = averages.get((row[0], row[1], row[2]))
+        number = cell and _average(numbers, cell, model_label(model))
+        if cell and number:
+            number = replace(number, setting={"model": model}, key=f"{number.key}-{model}")
+            made.append(Extension(cell=cell, number=number))
+    return made
+
+
+def paper_model(cell: PublishedCell) -> str:
+    """Our name of a cell's model."""
+    return _OURS[cell.model][0]
+
+
 def _place_of(cell: PublishedCell) -> tuple[str, str, str]:
     protocol = "arbitrary_position" if cell.table == "arbitrary_position" else "bottom_right"
-    return protocol, _OURS[cell.model][0], cell.configuration.removesuffix("_held_out")
+    return protocol, paper_model(cell), cell.configuration.removesuffix("_held_out")
 
 
 def _filled(
@@ -240,13 +267,18 @@ def _compared(cell: PublishedCell, ours: Number) -> PaperCell:
 def _averaged(
     cell: PublishedCell, singles: Mapping[tuple[str, str, str, str], Number | None]
 ) -> PaperCell:
-    parts = [
-        number
+    found = {
+        name: number
         for name in CONFIGURATIONS
         if (number := singles[cell.table, cell.dataset, cell.model, name]) is not None
-    ]
-    if len(parts) < len(CONFIGURATIONS):
-        return PaperCell(cell=cell, ours=None, mark=None)
-    title = f"{cell.model} · average of seven configurations · {cell.dataset}"
-    ours = average(parts, f"average-{cell.place}", title)
+    }
+    ours = _average(found, cell, cell.model)
     return PaperCell(cell=cell, ours=None, mark=None) if ours is None else _compared(cell, ours)
+
+
+def _average(numbers: Mapping[str, Number], cell: PublishedCell, model: str) -> Number | None:
+    """Of numbers by configuration; None if one of the seven is lacking."""
+    if not CONFIGURATIONS.keys() <= numbers.keys():
+        return None
+    title = f"{model} · average of seven configurations · {cell.dataset}"
+    return average([numbers[name] for name in CONFIGURATIONS], f"average-{cell.place}", title)

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from artifacts import published
 from artifacts.numbers import Number
 from artifacts.paper_cells import Extension, PaperCell
-from artifacts.report_tables import Cell, ReportTable, name_cell, number_cell, paper_cell
+from artifacts.report_tables import (
+    Cell,
+    ReportTable,
+    Tag,
+    name_cell,
+    number_cell,
+    paper_cell,
+    told_apart,
+)
 from artifacts.tables import CONFIGURATIONS, UNIFORM
 from raise_model.models import registry
 
@@ -53,12 +61,28 @@ def paper_tables(
     return made
 
 
-def _added(part: Sequence[PaperCell], beside: Beside) -> dict[str, list[Cell]]:
+def _told(part: Sequence[PaperCell], beside: Beside) -> tuple[str, Tag]:
+    """As of :func:`artifacts.report_tables.told_apart`, of every number of ours in a table."""
+    ours = [each.ours for each in part if each.ours is not None]
+    places = {each.cell.place for each in part}
+    extended = [
+        each.number
+        for of_model in beside.values()
+        for found in of_model.values()
+        for place, each in found.items()
+        if place in places
+    ]
+    return told_apart([*ours, *extended])
+
+
+def _added(part: Sequence[PaperCell], beside: Beside, tag: Tag) -> dict[str, list[Cell]]:
     """Rows of models that extend the one of a row's cells, by name."""
     places = [each.cell.place for each in part]
     return {
         name: [
-            number_cell(found[place].number if place in found else None, tag=True)
+            number_cell(found[place].number, tag=tag(found[place].number))
+            if place in found
+            else number_cell(None)
             for place in places
         ]
         for name, found in beside.get(part[0].cell.model, {}).items()
@@ -70,28 +94,33 @@ def _selection(key: str, title: str, cells: Sequence[PaperCell], beside: Beside)
     """Rows are models, columns configurations."""
     present = {each.cell.configuration for each in cells}
     configurations = [name for name in LABELS if name in present]
-    tag = _needs_tags(cells)
+    shared, tag = _told(cells, beside)
     found = {(each.cell.model, each.cell.configuration): each for each in cells}
     rows: list[list[Cell]] = []
     own: list[Cell] = []
     for model in dict.fromkeys(each.cell.model for each in cells):
         part = [found[model, name] for name in configurations]
-        rows.append([name_cell(model), *(paper_cell(each, tag=tag) for each in part)])
-        for name, row in _added(part, beside).items():
+        rows.append([name_cell(model), *(paper_cell(each, tag) for each in part)])
+        for name, row in _added(part, beside, tag).items():
             rows.append([name_cell(name), *row])
             own += row
+    notes = _notes(cells, _numbers(own), shared)
+    if "average" in present:
+        notes.append("Average: of seeds that all seven configurations have.")
+    if "CLAP-NP" in {each.cell.model for each in cells}:
+        notes.append("CLAP-NP is the paper's name of CLAP in this table.")
     return ReportTable(
         key=key,
         title=title,
         columns=["Model", *(LABELS[name] for name in configurations)],
         rows=rows,
-        notes=_notes(cells, [cell.number for cell in own if cell.number is not None]),
+        notes=notes,
     )
 
 
 def _positions(key: str, title: str, cells: Sequence[PaperCell], beside: Beside) -> ReportTable:
     """Rows are configurations and models, columns numbers of targets and distractors."""
-    tag = _needs_tags(cells)
+    shared, tag = _told(cells, beside)
     found = {
         (c.cell.configuration, c.cell.model, c.cell.num_targets, c.cell.num_distractors): c
         for c in cells
@@ -103,8 +132,8 @@ def _positions(key: str, title: str, cells: Sequence[PaperCell], beside: Beside)
         for model in models:
             row = [found[configuration, model, *setting] for setting in SETTINGS]
             names = [name_cell(LABELS[configuration]), name_cell(model)]
-            rows.append([*names, *(paper_cell(each, tag=tag) for each in row)])
-            for name, added in _added(row, beside).items():
+            rows.append([*names, *(paper_cell(each, tag) for each in row)])
+            for name, added in _added(row, beside, tag).items():
                 rows.append([names[0], name_cell(name), *added])
                 own += added
     return ReportTable(
@@ -112,9 +141,16 @@ def _positions(key: str, title: str, cells: Sequence[PaperCell], beside: Beside)
         title=title,
         columns=["Configuration", "Model", *(f"T={t} Nc={n}" for t, n in SETTINGS)],
         rows=rows,
-        notes=_notes(cells, [cell.number for cell in own if cell.number is not None]),
+        notes=[
+            "T: missing panels, at positions that are drawn; Nc: wrong candidates.",
+            *_notes(cells, _numbers(own), shared),
+        ],
         name_columns=2,
     )
+
+
+def _numbers(cells: Sequence[Cell]) -> list[Number]:
+    return [cell.number for cell in cells if cell.number is not None]
 
 
 def _own_notes(numbers: Sequence[Number]) -> list[str]:
@@ -125,9 +161,10 @@ def _own_notes(numbers: Sequence[Number]) -> list[str]:
     lines = []
     for model, found in by_model.items():
         name = published.model_label(model)
+        settings = [number.setting for number in found if "configuration" in number.setting]
         given = dict.fromkeys(
             f"{_label(s['configuration'])} {100 * s['label_ratio']:g} % ({s['label_map']})"
-            for s in (number.setting for number in found)
+            for s in settings
         )
         lines += [
             f"{name} is a model of this project, not of the paper: nothing is published for it.",
@@ -137,42 +174,35 @@ def _own_notes(numbers: Sequence[Number]) -> list[str]:
     return lines
 
 
-def _needs_tags(cells: Sequence[PaperCell]) -> bool:
-    """Whether ours differ in preset or number of seeds, so that each cell must say its own."""
-    return len({(n.presets, n.spreads["seeds"]) for c in cells if (n := c.ours) is not None}) > 1
-
-
-def _notes(cells: Sequence[PaperCell], own: Sequence[Number]) -> list[str]:
+def _notes(cells: Sequence[PaperCell], own: Sequence[Number], shared: str) -> list[str]:
     """What the rows rest on.
 
     :param own: numbers of this project's models.
+    :param shared: what all numbers of ours have in common.
     """
     ours = [each.ours for each in cells if each.ours is not None]
-    if not ours:
-        if not own:
-            return ["Nothing of this table is reproduced yet; see Missing."]
-        return [
-            "Nothing of the paper's own models is reproduced yet; see Missing. The rows that have "
-            "numbers of ours are of a model of this project.",
-            *_own_notes(own),
-        ]
-    presets = ", ".join(dict.fromkeys("/".join(number.presets) for number in ours))
-    seeds = sorted({number.spreads["seeds"] for number in ours})
+    if not ours and not own:
+        return ["Nothing of this table is reproduced yet; see Missing."]
     lines = [
-        f"{len(ours)} of {len(cells)} cells reproduced; preset {presets}; seeds "
-        f"{'/'.join(map(str, seeds))}."
+        f"{len(ours)} of {len(cells)} cells reproduced"
+        if ours
+        else "Nothing of the paper's own models is reproduced yet; see Missing. The rows that "
+        "have numbers of ours are of a model of this project"
     ]
+    lines[0] += f"; all of ours: {shared}." if shared else "."
+    given = [number.setting for number in ours if number.setting]
     details = {
-        "Rule labels": {
-            f"{_label(number.setting['configuration'])} {100 * number.setting['label_ratio']:g} %"
-            for number in ours
-            if number.setting and registry.solver_class(number.setting["model"]).needs.labels
-        },
-        "Label map": {number.setting["label_map"] for number in ours if number.setting},
-        "Test sets": {number.setting["dataset"] for number in ours if number.setting},
+        "Rule labels": [
+            f"{_label(s['configuration'])} {100 * s['label_ratio']:g} %"
+            for s in given
+            if registry.solver_class(s["model"]).needs.labels
+        ],
+        "Label map": [s["label_map"] for s in given],
+        "Test sets": [published.dataset_title(s["dataset"]) for s in given],
     }
-    lines.append("; ".join(f"{k}: {', '.join(sorted(v))}" for k, v in details.items() if v) + ".")
-    if seeds[0] < published.MINIMUM_SEEDS:
+    said = "; ".join(f"{k}: {', '.join(dict.fromkeys(v))}" for k, v in details.items() if v)
+    lines += [f"{said}."] if said else []
+    if any(number.spreads["seeds"] < published.MINIMUM_SEEDS for number in ours):
         lines.append(f"No mark where there are fewer than {published.MINIMUM_SEEDS} seeds.")
     return [*lines, *_own_notes(own)]
 

@@ -126,30 +126,42 @@ def _name_axes(grid: np.ndarray) -> None:
 
 def _legend(figure: Figure, grid: np.ndarray) -> None:
     """One for all panels: what stands in any of them."""
-    named: dict[str, Any] = {}
-    for axes in grid.flat:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            named.setdefault(label, handle)
+    named = _named(grid)
     figure.legend(
         list(named.values()), list(named), loc="lower center", ncols=len(named), frameon=False,
         columnspacing=1.2,
     )  # fmt: skip
 
 
+def _named(grid: np.ndarray) -> dict[str, Any]:
+    """Handles by label, each once."""
+    named: dict[str, Any] = {}
+    for axes in grid.flat:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    return named
+
+
 def label_ratio_curves(groups: Sequence[Sequence[Number]]) -> Figure:
     """Bottom-right accuracy against the share of labelled training problems.
 
-    :param groups: as :func:`artifacts.own_tables.label_ratio_groups` gives them.
+    :param groups: as :func:`artifacts.studies.ratio_groups` gives them.
     """
     names = list(dict.fromkeys(group[0].setting["configuration"] for group in groups))
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(max(4.2, 3.6 * len(names)), 3.6), layout="constrained")
+        # One panel is as wide as a telephone's screen.
+        figure = Figure(figsize=(3.5 * len(names), 3.4), layout="constrained")
         grid = figure.subplots(1, len(names), squeeze=False, sharey=True)
         for axes, name in zip(grid[0], names, strict=True):
             _draw_ratios(axes, [g for g in groups if g[0].setting["configuration"] == name])
             axes.set_title(LABELS.get(name, name))
             axes.set_xlabel("labelled training problems (%)")
         grid[0, 0].set_ylabel("accuracy (%)")
+        named = _named(grid)
+        figure.legend(
+            list(named.values()), list(named), loc="outside lower center", ncols=2, frameon=False,
+            fontsize=8,
+        )  # fmt: skip
     return figure
 
 
@@ -165,12 +177,11 @@ def _draw_ratios(axes: Axes, groups: Sequence[Sequence[Number]]) -> None:
             yerr=[100 * np.nan_to_num(number.spreads["std"]) for number in group],
             color=COLORS.get(s["model"], OTHER_COLOR), marker="o" if is_impartial else "s",
             linestyle="-" if is_impartial else "--", markersize=4, capsize=2,
-            label=f"{model_label(s['model'])}, {published.dataset_label(s['dataset'])}",
+            label=f"{model_label(s['model'])}, {published.dataset_title(s['dataset'])}",
         )  # fmt: skip
     axes.set_xticks(range(len(ratios)), [f"{100 * ratio:g}" for ratio in ratios])
     axes.axhline(12.5, color="#999999", linestyle=":", label="chance")
     axes.set_ylim(0, 102)
-    axes.legend(fontsize=8, frameon=False)
 
 
 def to_svg(figure: Figure) -> bytes:

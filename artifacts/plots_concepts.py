@@ -3,6 +3,7 @@
 Each function returns a figure; nothing is saved here.  Grey values are shares of white.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import fill
@@ -12,6 +13,7 @@ from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.textpath import TextPath
 
 from raise_model.matrix import NUM_PANELS
 
@@ -19,6 +21,8 @@ FRAME = "#d7191c"
 """Red of the paper's frames."""
 _CELL = 0.5
 """Inches of a small panel."""
+_NAME_SIZE, _SLANT = 7.5, 60
+"""Points and degrees of the names above columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +60,7 @@ def draw_traversal(
     concepts, steps = images.shape[:2]
     width, height = _CELL * steps, _CELL * concepts
     side = 0.45 * len(attributes)
-    left, top, gap, right = 0.9, 1.25, 0.3, 0.75
+    left, top, gap, right = 0.9, max(0.4, _name_height(attributes)), 0.3, 0.75
     page = (left + width + gap + side + right, top + height + 0.2)
     figure = Figure(figsize=page)
     axes = _axes(figure, left, 0.2, width, height)
@@ -88,7 +92,8 @@ def draw_odd_one_out(examples: Sequence[OddExample], names: Sequence[str | None]
     columns = min(2, len(examples))
     rows = -(-len(examples) // columns)
     side = 0.34 * len(names)
-    width, height = 3.0 + side + 0.5, 3.35
+    labels = [str(n) if name is None else f"{n} {name}" for n, name in enumerate(names, 1)]
+    width, height = 3.0 + side + 0.5, 2.45 + max(0.6, _name_height(labels))
     figure = Figure(figsize=(width * columns, height * rows))
     for number, example in enumerate(examples):
         row, column = divmod(number, columns)
@@ -98,20 +103,17 @@ def draw_odd_one_out(examples: Sequence[OddExample], names: Sequence[str | None]
         matrix.set_yticks([])
         matrix.add_patch(_frame(example.odd % 3, example.odd // 3))
         matrix.set_title(example.title, fontsize=8, loc="left", pad=8)
-        _draw_errors(_axes(figure, left + 2.7, bottom, side, 2.3), example, names)
+        _draw_errors(_axes(figure, left + 2.7, bottom, side, 2.3), example, labels)
     return figure
 
 
-def _draw_errors(axes: Axes, example: OddExample, names: Sequence[str | None]) -> None:
-    concepts = len(names)
+def _draw_errors(axes: Axes, example: OddExample, labels: Sequence[str]) -> None:
+    concepts = len(labels)
     axes.imshow(
         example.errors, cmap="Greys", vmin=0, aspect="auto", extent=(0, concepts, NUM_PANELS, 0)
     )
     axes.add_patch(_frame(0, example.odd, width=concepts))
-    _name_columns(
-        axes,
-        [str(n) if name is None else f"{n} {name}" for n, name in enumerate(names, 1)],
-    )
+    _name_columns(axes, labels)
     axes.set_yticks([number + 0.5 for number in range(NUM_PANELS)])
     axes.set_yticklabels([str(number) for number in range(1, NUM_PANELS + 1)], fontsize=7)
 
@@ -147,9 +149,17 @@ def _axes(figure: Figure, left: float, bottom: float, width: float, height: floa
     return figure.add_axes((left / across, bottom / up, width / across, height / up))
 
 
+def _name_height(names: Sequence[str]) -> float:
+    """Inches that the longest of slanted names takes above its axes."""
+    points = TextPath((0, 0), max(names, key=len), size=_NAME_SIZE).get_extents().width
+    return points / 72 * math.sin(math.radians(_SLANT)) + 0.15
+
+
 def _name_columns(axes: Axes, names: Sequence[str]) -> None:
     axes.set_xticks([number + 0.5 for number in range(len(names))])
-    axes.set_xticklabels(names, fontsize=7.5, rotation=60, ha="left", rotation_mode="anchor")
+    axes.set_xticklabels(
+        names, fontsize=_NAME_SIZE, rotation=_SLANT, ha="left", rotation_mode="anchor"
+    )
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
 

@@ -11,14 +11,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from artifacts.paper_tables import LABELS
-from artifacts.plots import COLORS, OTHER_COLOR, STYLE
+from artifacts.plots import STYLE
 
 GOAL = 0.95
 """Accuracy whose first validation is marked beside the paper's."""
-_LINES: Sequence[Any] = (
-    "-", "--", "-.", ":", (0, (7, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (7, 2, 1, 2)), (0, (1, 3)),
+_PALETTE = (
+    "#1f6fb4", "#d97a00", "#2a8a43", "#c8102e", "#7b3fa0", "#7a5230", "#e377c2", "#555555",
+    "#9a9a00", "#00a3b5",
 )  # fmt: skip
-"""Of a model's settings, in order."""
+"""Of settings, in order; seeds share a colour."""
+_LINES: Sequence[Any] = ("-", "--", (0, (1, 1)), "-.")
+"""Of settings beyond as many as there are colours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +31,8 @@ class Curve:
     model: str
     configuration: str
     label: str
-    """Model, preset, labels: what the seeds of a setting share."""
+    """Model, preset, labels: what the seeds of a setting share.  A colour stands for it in every
+    configuration."""
     rows: pd.DataFrame
     steps: int
     seconds: float
@@ -58,24 +62,26 @@ def training_curves(curves: Sequence[Curve]) -> Figure:
         for row, name in zip(grid, names, strict=True):
             _draw(row, [c for c in curves if c.configuration == name], styles)
             row[0].set_ylabel(f"{LABELS.get(name, name)}\nvalidation accuracy (%)")
-        grid[-1, 0].set_xlabel("optimiser steps")
-        grid[-1, 1].set_xlabel("minutes of training")
+        for axes, what in zip(grid.T, ("optimiser steps", "minutes of training"), strict=True):
+            axes[0].set_title(f"against {what}", fontsize=9)
+            axes[-1].set_xlabel(what)
     return figure
 
 
-def _styles(curves: Sequence[Curve]) -> dict[str, Any]:
-    """Line style of each setting, the same in every panel; models differ in colour."""
-    labels: dict[str, dict[str, None]] = {}
-    for curve in curves:
-        labels.setdefault(curve.model, {})[curve.label] = None
+def _styles(curves: Sequence[Curve]) -> dict[str, dict[str, Any]]:
+    """Colour and line of each setting, the same in every panel."""
     return {
-        label: _LINES[place % len(_LINES)]
-        for of_model in labels.values()
-        for place, label in enumerate(of_model)
+        label: {
+            "color": _PALETTE[place % len(_PALETTE)],
+            "linestyle": _LINES[place // len(_PALETTE) % len(_LINES)],
+        }
+        for place, label in enumerate(dict.fromkeys(curve.label for curve in curves))
     }
 
 
-def _draw(row: Sequence[Axes], curves: Sequence[Curve], styles: Mapping[str, Any]) -> None:
+def _draw(
+    row: Sequence[Axes], curves: Sequence[Curve], styles: Mapping[str, Mapping[str, Any]]
+) -> None:
     settings: dict[str, list[Curve]] = {}
     for curve in curves:
         settings.setdefault(curve.label, []).append(curve)
@@ -91,28 +97,27 @@ def _draw(row: Sequence[Axes], curves: Sequence[Curve], styles: Mapping[str, Any
         axes.set_ylim(0, 102)
         axes.set_xlim(left=0)
     handles, labels = row[1].get_legend_handles_labels()
-    for shape, text in (("o", f"first of {100 * GOAL:g} %"), ("*", "first of the paper's")):
+    for shape, text in (("o", f"first with {100 * GOAL:g} %"), ("*", "first with the paper's")):
         handles.append(Line2D([], [], color="#333333", marker=shape, linestyle=""))
         labels.append(text)
     row[1].legend(
-        handles, labels, fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0)
+        handles, labels, fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0)
     )
 
 
-def _draw_curve(row: Sequence[Axes], curve: Curve, line: Any, label: str | None) -> None:
-    color = COLORS.get(curve.model, OTHER_COLOR)
+def _draw_curve(
+    row: Sequence[Axes], curve: Curve, style: Mapping[str, Any], label: str | None
+) -> None:
     step = curve.rows["step"].to_numpy()
     accuracy = 100 * curve.rows["validation_accuracy"].to_numpy()
     scales = (1.0, curve.seconds / 60 / curve.steps)
     for axes, scale in zip(row, scales, strict=True):
-        axes.plot(
-            step * scale, accuracy, linestyle=line, linewidth=1, label=label, color=color, alpha=0.8
-        )
+        axes.plot(step * scale, accuracy, linewidth=1.2, label=label, alpha=0.85, **style)
         for goal, shape, size in ((GOAL, "o", 6), (curve.paper, "*", 8)):
             found = curve.reached(goal)
             if found is not None and goal is not None:
                 height = accuracy[(step < found[0]).sum()]
                 axes.plot(
-                    [found[0] * scale], [height], shape, color=color, markersize=size,
+                    [found[0] * scale], [height], shape, color=style["color"], markersize=size,
                     markeredgecolor="white", markeredgewidth=0.5, zorder=3,
                 )  # fmt: skip

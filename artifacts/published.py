@@ -30,6 +30,13 @@ _DATASETS = {
     "iraven_published": "I-RAVEN",
     "iraven_overlapping": "I-RAVEN",
 }
+_SOURCES = {
+    "published": "published files",
+    "paired": "paired",
+    "overlapping": "overlapping",
+    "held_out": "held out",
+}
+"""What follows the name of a data set, and how it is said."""
 _MODELS = {
     "raise": "RAISE",
     "raise_plus": "RAISE plus",
@@ -39,6 +46,7 @@ _MODELS = {
     "clap": "CLAP",
     "prae": "PrAE",
     "alans": "ALANS",
+    "gca": "GCA",
 }
 _COMPARES_PIXELS = {"anp"}
 """Models of the paper that have no latent codes to compare."""
@@ -137,6 +145,17 @@ def options_of(text: str) -> Mapping[str, Any]:
 def dataset_label(dataset: str) -> str:
     """Name of a data set as the paper prints it; our own name where the paper has none."""
     return _DATASETS.get(dataset, dataset)
+
+
+def dataset_title(dataset: str) -> str:
+    """Name of a data set for people, which unlike :func:`dataset_label` tells ours apart:
+    ``iraven_paired`` is ``I-RAVEN (paired)``.
+    """
+    name, _, source = dataset.partition("_")
+    if name not in _DATASETS:
+        return dataset
+    found = [text for key, text in _SOURCES.items() if key in source]
+    return _DATASETS[name] + (f" ({', '.join(found)})" if found else "")
 
 
 def model_label(model: str) -> str:

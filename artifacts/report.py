@@ -17,21 +17,28 @@ import pandas as pd
 
 from artifacts import plots
 from artifacts.concept_figures import concept_figures
-from artifacts.gaps import OWN_MISSING, Gap, gaps, own_gaps
+from artifacts.gaps import Asking, Gap, gaps, own_gaps
 from artifacts.latex import latex_tables
 from artifacts.markdown import pipe_table
 from artifacts.numbers import Number, frame_of, selection_numbers
-from artifacts.own_tables import label_ratio_groups, own_tables
-from artifacts.paper_cells import Extension, PaperCell, extensions, paper_cells
+from artifacts.own_tables import own_tables
+from artifacts.paper_cells import (
+    Extension,
+    PaperCell,
+    average_extensions,
+    extensions,
+    paper_cells,
+)
 from artifacts.paper_tables import TITLES, paper_tables
 from artifacts.published import MINIMUM_SEEDS
 from artifacts.records import TrialRecord, read_records
 from artifacts.report_figure import ReportFigure
 from artifacts.report_figures import report_figures
 from artifacts.report_html import page
-from artifacts.report_tables import SIGNS, ReportTable
-from artifacts.settings import root
-from artifacts.training_table import training_curve, training_table
+from artifacts.report_tables import COVERAGE, NOTHING, ROUNDING, SIGNS, ReportTable
+from artifacts.settings import is_ablation, root
+from artifacts.studies import ratio_groups, study_gaps
+from artifacts.training_table import ranked, training_curve, training_table
 from raise_model.errors import UserError
 from raise_model.store import Store
 
@@ -62,7 +69,7 @@ class Report:
     own: Sequence[ReportTable]
     gaps: Sequence[Gap]
     own_gaps: Sequence[Gap]
-    """Of this project's own models, in the main table."""
+    """Of this project's own models in the paper's tables, and of studies beyond the paper."""
     others: int
     """Finished trainings of the store that are not of the preset, and left out."""
     seeds: int
@@ -82,8 +89,9 @@ class Report:
     def _counts(self, cells: Sequence[PaperCell]) -> dict[str, int]:
         marks = Counter(each.mark for each in cells if each.ours is not None)
         extended = {each.cell.place for each in self.extensions}
-        lacking = [each.cell.place for each in cells if each.ours is None]
-        beside = len(extended.intersection(lacking))
+        lacking = [each for each in cells if each.ours is None]
+        beside = sum(each.cell.place in extended for each in lacking)
+        unsolved = sum(not each.is_buildable for each in lacking)
         return {
             "published": len(cells),
             "reproduced": sum(marks.values()),
@@ -92,7 +100,8 @@ class Report:
             "below": marks["below"],
             "no mark": marks[None],
             "own model only": beside,
-            "missing": len(lacking) - beside,
+            "no solver": unsolved,
+            "missing": len(lacking) - beside - unsolved,
         }
 
     def summary(self) -> dict[str, Any]:
@@ -128,18 +137,17 @@ class Report:
         """All tables, figures linked, and what is missing."""
         parts = [
             "# Published and reproduced",
-            f"Store `{self.root}`; "
+            f"Store: `{self.root}`; "
             + (f"preset {self.preset}." if self.preset else "every preset, the largest first."),
             *([self.others_text()] if self.others else []),
             "A cell is ours / published, in percent; ± is the sample standard deviation over "
             f"seeds. {SIGNS['inside']} the published value lies inside our Student interval, "
             f"widened by its own standard error; {SIGNS['above']} ours is above it; "
             f"{SIGNS['below']} ours is below; no sign where there are fewer than {MINIMUM_SEEDS} "
-            "seeds.",
+            f"seeds. {NOTHING} no number of ours yet; n/a: no solver of that name is registered. "
+            f"{ROUNDING}",
             pipe_table(self.coverage()),
-            "Own model only: the paper's model was not trained here, but a model of this project "
-            "that extends it; its rows stand below it in the tables. Missing has commands for "
-            "both.",
+            COVERAGE,
             "## The paper's tables",
             *(table.to_markdown() for table in self.paper),
         ]  # fmt: skip
@@ -158,34 +166,36 @@ class Report:
             "--preset shows them."
         )
 
-    def missing_text(self) -> str:
-        """How many cells :attr:`gaps` has, and how they add up, in the words of the coverage."""
-        counts = self._counts(self.cells)
-        total = sum(gap.cells for gap in self.gaps)
-        few = total - counts["missing"] - counts["own model only"]
+    def missing(self) -> list[tuple[str, list[Gap]]]:
+        """What lacks what, each kind with a heading; see :attr:`gaps` and :attr:`own_gaps`."""
+        nothing = [gap for gap in self.gaps if gap.command and not gap.seeds]
+        few = [gap for gap in self.gaps if gap.command and gap.seeds]
+        unsolved = [gap for gap in self.gaps if not gap.command]
+        own = sum(gap.own_only for gap in nothing)
+        beside = f", {own} of them with a number of this project's own model" if own else ""
         parts = [
-            f"{counts['missing']} missing",
-            f"{counts['own model only']} that have a number of our own model only",
-            *([f"{few} of fewer than {self.seeds} seeds"] if few else []),
+            (f"{_cells(nothing)} of the paper without a number of ours{beside}", nothing),
+            (f"{_cells(few)} of the paper with fewer than {self.seeds} seeds", few),
+            ("This project's own models, and studies beyond the paper", list(self.own_gaps)),
+            (f"{_cells(unsolved)} of the paper whose models have no solver here yet", unsolved),
         ]
-        return f"{total} cells: {', '.join(parts)}."
+        return [(heading, found) for heading, found in parts if found]
 
     def missing_markdown(self) -> str:
         """The commands that fill what is missing."""
-        parts = ["Nothing: every cell has a number."]
-        if self.gaps:
-            parts = [self.missing_text(), _list(self.gaps)]
-        if self.own_gaps:
-            parts += [f"{OWN_MISSING}:", _list(self.own_gaps)]
-        return "\n\n".join(parts)
+        parts = [f"### {heading}\n\n{_list(found)}" for heading, found in self.missing()]
+        return "\n\n".join(parts) or "Nothing: every cell has a number."
+
+
+def _cells(found: Sequence[Gap]) -> str:
+    count = sum(gap.cells for gap in found)
+    return f"{count} cell{'' if count == 1 else 's'}"
 
 
 def _list(found: Sequence[Gap]) -> str:
     return "\n".join(
-        f"- {gap.text}:\n  `{gap.command}`" if gap.command
-        else f"- {gap.text}: no solver of that name is registered"
-        for gap in found
-    )  # fmt: skip
+        f"- {gap.text}" + (f":\n  `{gap.command}`" if gap.command else "") for gap in found
+    )
 
 
 def _csv(frame: pd.DataFrame) -> str:
@@ -248,13 +258,17 @@ def build_report(
     :raises UserError: if a record is damaged.
     """
     found = read_records(store)
-    records = [record for record in found if _is_of(record, preset)]
+    records = sorted((record for record in found if _is_of(record, preset)), key=ranked)
     numbers = selection_numbers(records)
     cells = paper_cells(numbers, preset)
     extended = extensions(numbers, preset)
+    extended += average_extensions(extended)
     curves = [(record, c) for record in records if (c := training_curve(store, record))]
     specs = {record.name: record.spec for record in records}
     tests = [number for number in numbers if number.setting["split"] == "test"]
+    ablations = [number for number in tests if is_ablation(number.presets)]
+    ratios = ratio_groups([n for n in tests if not is_ablation(n.presets)], specs)
+    asking = Asking(preset=preset, seeds=seeds, store=store_parameter)
     return Report(
         root=store.root,
         preset=preset,
@@ -266,20 +280,15 @@ def build_report(
             *own_tables(records, numbers, cells, extended),
             *([training_table(curves)] if curves else []),
         ],
-        gaps=gaps(
-            cells,
-            preset,
-            seeds,
-            extended={each.cell.place for each in extended},
-            store=store_parameter,
-        ),
-        own_gaps=own_gaps(extended, preset, seeds, store=store_parameter),
+        gaps=gaps(cells, asking, extended={each.cell.place for each in extended}),
+        own_gaps=[
+            *own_gaps(extended, asking),
+            *study_gaps(records, ratios, ablations, asking),
+        ],
         others=len(found) - len(records),
         seeds=seeds,
         figures=[
-            *report_figures(
-                cells, extended, label_ratio_groups(tests, specs), [curve for _, curve in curves]
-            ),
+            *report_figures(cells, extended, ratios, [curve for _, curve in curves]),
             *concept_figures(records),
         ],
         extensions=extended,

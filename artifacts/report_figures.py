@@ -8,6 +8,7 @@ from artifacts.numbers import Number
 from artifacts.paper_cells import Extension, PaperCell
 from artifacts.plots_training import GOAL, Curve
 from artifacts.report_figure import ReportFigure
+from artifacts.report_tables import seeds_text
 
 
 def report_figures(
@@ -18,7 +19,7 @@ def report_figures(
 ) -> list[ReportFigure]:
     """Those of numbers and curves that have something to show; see also ``concept_figures``.
 
-    :param ratios: as of :func:`artifacts.own_tables.label_ratio_groups`.
+    :param ratios: as of :func:`artifacts.studies.ratio_groups`.
     """
     return [
         *_positions(cells, extensions),
@@ -49,7 +50,7 @@ def _positions(cells: Sequence[PaperCell], extensions: Sequence[Extension]) -> l
             ReportFigure(
                 key=f"arbitrary_position_{dataset.lower().replace('-', '')}",
                 title=f"Selection at arbitrary positions, {dataset}",
-                caption="Accuracy against the number of wrong candidates N_c, where |T| panels "
+                caption="Accuracy against the number of wrong candidates (N_c), where |T| panels "
                 "are missing, on test problems. Lines are ours, bars their sample standard "
                 "deviation over seeds; dashes the paper's numbers, in the colour of the model "
                 f"(RAISE plus extends RAISE); dots chance. {what}",
@@ -64,8 +65,8 @@ def _label_ratio(groups: Sequence[Sequence[Number]]) -> ReportFigure:
     return ReportFigure(
         key="label_ratio",
         title="Accuracy by share of labelled problems",
-        caption="Bottom-right selection on test problems; bars are the sample standard deviation "
-        f"over seeds. {_seeds(numbers)}",
+        caption="Bottom-right selection on test problems, at the shares that were trained; bars "
+        f"are the sample standard deviation over seeds. {_seeds(numbers)}",
         draw=partial(plots.label_ratio_curves, groups),
     )
 
@@ -74,7 +75,8 @@ def _training(curves: Sequence[Curve]) -> ReportFigure:
     return ReportFigure(
         key="training_curves",
         title="Training curves",
-        caption="Bottom-right selection on validation problems, a line a seed, against optimiser "
+        caption="Bottom-right selection on validation problems, a line a seed and a colour a "
+        "setting, with the paper's share of labels unless its name says another; against optimiser "
         "steps and against minutes by the clock of the machine that trained (validations "
         "included; the time of the whole training spread evenly over its steps). A circle is the "
         f"first validation of {100 * GOAL:g} % or more, a star the first that reaches the paper's "
@@ -87,5 +89,6 @@ def _training(curves: Sequence[Curve]) -> ReportFigure:
 def _seeds(numbers: Sequence[Number]) -> str:
     seeds = sorted({number.spreads["seeds"] for number in numbers})
     presets = dict.fromkeys("/".join(number.presets) for number in numbers)
-    plural = "" if seeds == [1] else "s"
-    return f"Ours: {'/'.join(map(str, seeds))} seed{plural}, preset {', '.join(presets)}."
+    *others, last = map(str, seeds)
+    count = " or ".join([*others, seeds_text(int(last))])
+    return f"Ours: {count}, preset {', '.join(presets)}."

@@ -2,17 +2,26 @@
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 
-from artifacts.gaps import OWN_MISSING
-from artifacts.numbers import Number, interval, percent
-from artifacts.published import PublishedCell, model_label
+from artifacts.numbers import Number, interval, percent, rounded
+from artifacts.paper_tables import LABELS, TITLES
+from artifacts.published import PublishedCell, dataset_title, model_label
 from artifacts.records import EvaluationRecord, TrialRecord
-from artifacts.report_tables import SIGNS, ReportTable
+from artifacts.report_tables import (
+    COVERAGE,
+    NOTHING,
+    ROUNDING,
+    SIGNS,
+    ReportTable,
+    published_text,
+)
 from raise_model.version import commit, package_version
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ def page(report: "Report", figures: Sequence[tuple["ReportFigure", bytes]]) -> s
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
+    environment.filters |= {"code": _code, "key": _key}
     text = files("artifacts").joinpath("report_template.html").read_text()
     tables = [*report.paper, *report.own]
     origins = _origins(report, tables)
@@ -53,11 +63,27 @@ def page(report: "Report", figures: Sequence[tuple["ReportFigure", bytes]]) -> s
             }
             for each, svg in figures
         ],
-        own_missing=OWN_MISSING,
+        missing=[
+            {"anchor": f"missing-{place}", "title": heading, "gaps": found}
+            for place, (heading, found) in enumerate(report.missing(), 1)
+        ],
+        coverage_note=COVERAGE,
+        rounding=ROUNDING,
+        nothing=NOTHING,
         signs=SIGNS,
         meanings=_MEANINGS,
         made_by=f"raise-rpm {package_version()}, commit {(commit() or 'unknown')[:12]}",
     )
+
+
+def _key(value: float) -> str:
+    """A number as scripts read it."""
+    return str(value).replace("inf", "Infinity")
+
+
+def _code(text: str) -> Markup:
+    """What stands between backticks as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _origins(report: "Report", tables: Sequence[ReportTable]) -> dict[str, dict[str, Any]]:
@@ -82,10 +108,9 @@ def _origins(report: "Report", tables: Sequence[ReportTable]) -> dict[str, dict[
 
 
 def _published(cell: PublishedCell, mark: str | None) -> str:
-    value = cell.value
-    std = f" ± {100 * value.std:.1f} over ten trials" if value.std is not None else ""
+    trials = " over ten trials" if cell.value.std is not None else ""
     meaning = f"; {_MEANINGS[mark]}" if mark else ""
-    return f"{100 * value.accuracy:.1f}{std} ({cell.table.replace('_', ' ')}){meaning}"
+    return f"{published_text(cell.value)}{trials} ({TITLES[cell.table]}){meaning}"
 
 
 def _origin(
@@ -94,10 +119,10 @@ def _origin(
     evaluations: Mapping[tuple[str, str], tuple[TrialRecord, EvaluationRecord]],
 ) -> dict[str, Any]:
     s = number.spreads
-    scale = percent if number.is_share else "{:.3f}".format
+    scale = percent if number.is_share else lambda value: rounded(value, 3)
+    shown = interval if number.is_share else lambda low, high: f"{scale(low)} to {scale(high)}"
     spans = []
     if s["seeds"] > 1:
-        shown = interval if number.is_share else lambda low, high: f"{low:.3f} to {high:.3f}"
         spans.append(
             f"over {s['seeds']} seeds: standard deviation {scale(s['std'])}, Student's 95 % "
             f"interval {shown(s['t_low'], s['t_high'])}, lowest {scale(s['lowest'])}"
@@ -105,7 +130,6 @@ def _origin(
     else:
         spans.append("one seed: nothing is known of the spread over seeds")
     if s["wilson_low"] == s["wilson_low"]:
-        shown = interval if number.is_share else lambda low, high: f"{low:.3f} to {high:.3f}"
         spans.append(
             f"over {s['problems']} test problems: Wilson's 95 % interval "
             f"{shown(s['wilson_low'], s['wilson_high'])}"
@@ -115,7 +139,7 @@ def _origin(
     spans += _rules_and_seen(s)
     return {
         "anchor": anchor,
-        "title": number.title,
+        "title": _title(number),
         "text": number.text(),
         "presets": "/".join(number.presets),
         "spans": spans,
@@ -125,6 +149,16 @@ def _origin(
             for row in number.seeds
         ],
     }
+
+
+def _title(number: Number) -> str:
+    """What a number is of; an average says it itself."""
+    s = number.setting
+    if "dataset" not in s:
+        return number.title
+    configuration = LABELS.get(s["configuration"], s["configuration"])
+    parts = [model_label(s["model"]), configuration, dataset_title(s["dataset"]), number.title]
+    return " · ".join(parts)
 
 
 def _rules_and_seen(spreads: Mapping[str, Any]) -> list[str]:
@@ -154,7 +188,6 @@ def _seed(
     made = evaluation.result.get("provenance", {})
     return {
         "trial": record.name,
-        "configuration": record.spec.data.configuration,
         "seed": row["seed"],
         "value": value,
         "evaluation": evaluation.name,
@@ -181,9 +214,10 @@ def _trial(record: TrialRecord) -> dict[str, Any]:
     return {
         "name": record.name,
         "model": model_label(spec.model),
-        "configuration": spec.data.configuration,
+        "configuration": LABELS.get(spec.data.configuration, spec.data.configuration),
         "preset": "/".join(record.presets),
         "labels": f"{100 * spec.data.label_ratio:g} %",
+        "label_ratio": spec.data.label_ratio,
         "seed": spec.seed,
         "steps": spec.steps,
         "best_step": done["best_step"],

@@ -67,15 +67,22 @@ def _of_preset(
     return canonical_json(_unseeded(spec)) if spec else None
 
 
+@cache
+def _ablations_of(
+    model: str, dataset: str, configuration: str, label_ratio: float
+) -> Mapping[str, str]:
+    """The trainings of an ablation by name; none where the model has no such preset."""
+    lite = _preset_spec(ABLATION_PRESET, model, dataset, configuration, label_ratio, False)
+    made = {ABLATION: shortened(lite)} if lite else {}
+    if lite and model == "raise":
+        made[ABLATION_AS_PUBLISHED] = as_published(shortened(lite))
+    return {name: canonical_json(_unseeded(each)) for name, each in made.items()}
+
+
 def _ablations(spec: TrialSpec, wanted: str) -> list[str]:
     data = spec.data
-    lite = _preset_spec(
-        ABLATION_PRESET, spec.model, data.dataset, data.configuration, data.label_ratio, False
-    )
-    made = {ABLATION: shortened(lite)} if lite else {}
-    if lite and spec.model == "raise":
-        made[ABLATION_AS_PUBLISHED] = as_published(shortened(lite))
-    return [name for name, each in made.items() if canonical_json(_unseeded(each)) == wanted]
+    known = _ablations_of(spec.model, data.dataset, data.configuration, data.label_ratio)
+    return [name for name, each in known.items() if each == wanted]
 
 
 def _preset_spec(

@@ -27,6 +27,8 @@ def duration(seconds: float) -> str:
 @dataclass
 class _Trial:
     steps: int
+    cost: int
+    """Of a step, in microseconds: sums of whole numbers stay exact."""
     state: str = "queued"
     begun_at: int = 0
     """Step at which this run of the flow found the trial."""
@@ -38,31 +40,48 @@ class _Trial:
         return self.state in _ENDED
 
 
+def _microseconds(seconds: float) -> int:
+    return max(1, round(1e6 * seconds))
+
+
 class Board:
     """What the trials of a sweep are doing, as their reports tell.
 
     Sums are kept up to date: each report of a sweep of thousands of trials asks for all of them.
+    Shares and times count a step by its cost: those of some models take ten times as long.
     """
 
-    def __init__(self, specs: Sequence[TrialSpec], clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        specs: Sequence[TrialSpec],
+        clock: Clock = time.monotonic,
+        *,
+        cost: Callable[[TrialSpec], float] = lambda spec: 1.0,
+    ) -> None:
+        """:param cost: seconds of a step of a training; only their ratios matter."""
         self._interval = {spec.name: spec.validate_every for spec in specs}
-        self._trials = {spec.name: _Trial(steps=spec.steps) for spec in specs}
+        self._trials = {
+            spec.name: _Trial(steps=spec.steps, cost=_microseconds(cost(spec))) for spec in specs
+        }
         self._clock = clock
-        self._started = clock()
+        self._trained_for = 0.0
+        """Seconds in which trials were running, but for those since :attr:`_resumed`."""
+        self._resumed: float | None = None
         self._states: Counter[str] = Counter()
-        self._steps = self._covered = self._taken = self._left = 0
+        self._whole = self._covered = self._taken = self._left = 0
         self._accuracies: list[float] = []
         """Best of each trial that has one, ascending."""
         for trial in self._trials.values():
-            self._steps += trial.steps
+            self._whole += trial.cost * trial.steps
             self._count(trial, 1)
 
     def _count(self, trial: _Trial, sign: int) -> None:
         """Add a trial to the sums, or with -1 take it out."""
         self._states[trial.state] += sign
-        self._covered += sign * (trial.steps if trial.has_ended else trial.step)
-        self._taken += sign * (trial.step - trial.begun_at)
-        self._left += sign * (0 if trial.has_ended else trial.steps - trial.step)
+        weight = sign * trial.cost
+        self._covered += weight * (trial.steps if trial.has_ended else trial.step)
+        self._taken += weight * (trial.step - trial.begun_at)
+        self._left += weight * (0 if trial.has_ended else trial.steps - trial.step)
         if trial.accuracy and sign > 0:
             bisect.insort(self._accuracies, trial.accuracy)
         elif trial.accuracy:
@@ -100,17 +119,28 @@ class Board:
 
     @property
     def fraction(self) -> float:
-        """Share of all steps taken, failed and given up trials counted as finished."""
-        return self._covered / self._steps if self._steps else 1.0
+        """Share of the work done, failed and given up trials counted as finished."""
+        return self._covered / self._whole if self._whole else 1.0
 
     @property
     def seconds_left(self) -> float | None:
-        """At the mean speed so far; None before there is one."""
-        elapsed = self._clock() - self._started
-        return self._left * elapsed / self._taken if self._taken and elapsed else None
+        """Of training, at the mean speed so far; None before there is one."""
+        running = 0.0 if self._resumed is None else self._clock() - self._resumed
+        trained_for = self._trained_for + running
+        return self._left * trained_for / self._taken if self._taken and trained_for else None
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """While trials run: only then does the clock count for :attr:`seconds_left`."""
+        self._resumed = self._clock()
+        try:
+            yield
+        finally:
+            self._trained_for += self._clock() - self._resumed
+            self._resumed = None
 
     def line(self) -> str:
-        """``trials 3/14 done, 2 running, 0 failed; best accuracy .412; 12 min left``."""
+        """As in ``trials 3/14 done, 2 running, 0 failed; ...; about 12 min of training left``."""
         counts = self.counts
         states = [f"{counts['done']}/{len(self._trials)} done", f"{counts['running']} running"]
         states += [
@@ -124,5 +154,5 @@ class Board:
             median = (found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2
             parts.append(f"best validation accuracy {found[-1]:.3f} (median {median:.3f})")
         if self.seconds_left is not None and self.fraction < 1:
-            parts.append(f"about {duration(self.seconds_left)} left")
+            parts.append(f"about {duration(self.seconds_left)} of training left")
         return "; ".join(parts)

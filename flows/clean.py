@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from flows.cli_data import check_exists
 from flows.trial_states import StoredFile, stored_files
+from raise_model.atomic_write import TEMPORARY
 from raise_model.errors import UserError
-from raise_model.store import Store
+from raise_model.store import Store, check_exists
 from tune_spaces.home import SWEEP_FOLDERS
 
 Kind = Literal["checkpoint", "half-written", "cache", "log"]
@@ -81,7 +81,7 @@ def _checkpoints(store: Store, files: Mapping[str, StoredFile]) -> Iterator[Item
 
 def _half_written(files: Mapping[str, StoredFile], before: float) -> Iterator[Item]:
     for path, file in files.items():
-        if path.rpartition("/")[2].startswith(".writing-") and file.changed < before:
+        if path.rpartition("/")[2].startswith(TEMPORARY) and file.changed < before:
             why = "whoever wrote it was killed"
             yield Item(kind="half-written", path=path, size=file.size, why=why)
 

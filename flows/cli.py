@@ -18,6 +18,7 @@ import click
 from flows import cli_cluster, cli_data, cli_models, cli_report, cli_runs, cli_show, cli_verify
 from flows.board import duration
 from flows.cluster_settings import load
+from flows.parameters import DemoCommand, ParametersCommand
 from flows.services import DEFAULT_PORTS, PORT_OPTIONS, TITLES
 from raise_model.errors import UserError, place_error
 from tune_spaces.home import raise_home
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from flows.status import Overview
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
 
 
@@ -56,7 +59,9 @@ class Commands(click.Group):
             ctx.exit(2)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @click.option("--debug", is_flag=True, help="Tracebacks instead of one line.")
 @click.version_option(package_name="raise-rpm")
 def cli(debug: bool) -> None:
@@ -108,7 +113,10 @@ def _port_options(command: Callable[..., None]) -> Callable[..., None]:
 @cli.command()
 @_port_options
 def up(**ports: int) -> None:
-    """Start the services of this home and wait until they answer."""
+    """Start the services and wait until they answer.
+
+    They are those of RAISE_HOME (default: .raise in this folder).
+    """
     from flows.services_console import bring_up, print_addresses
 
     bring_up({name.removesuffix("_port"): port for name, port in ports.items()})
@@ -117,7 +125,7 @@ def up(**ports: int) -> None:
 
 @cli.command()
 def down() -> None:
-    """Stop the services of this home and everything they started."""
+    """Stop the services and everything they started."""
     from flows.services import Services
 
     services = Services()
@@ -197,7 +205,10 @@ def _show_runs(found: "Overview") -> None:
 @cli.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Check this machine and this shell.  Exit status 1 if something essential is broken."""
+    """Check this machine and this shell.
+
+    Exit status 1 if something essential is broken.
+    """
     from flows.doctor import examine
     from flows.services import Services
 
@@ -213,7 +224,10 @@ def doctor(as_json: bool) -> None:
 
 @cli.command()
 def serve() -> None:
-    """Run flow runs of raise/full-repro, one at a time, until stopped (`up` starts this)."""
+    """Run flow runs, one at a time, until stopped.
+
+    Those of raise/full-repro; `up` starts this.
+    """
     from flows.runs import serve as run
 
     run()
@@ -221,24 +235,25 @@ def serve() -> None:
 
 parameter_option = click.option(
     "-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE",
-    help="Parameter of the flow, as for prefect deployment run.",
+    help="Parameter of the flow, as for prefect deployment run; may be given several times.",
 )  # fmt: skip
 
 
-@cli.command()
+@cli.command(cls=ParametersCommand)
 @parameter_option
-@click.option("--gpus", default=0, type=click.IntRange(0),
-              help="GPUs of a cluster; default: what this machine has.")  # fmt: skip
-@click.option("--gpu", default="", metavar="KIND",
-              help="Kind of the GPUs, e.g. H100 or A100, for estimates.")  # fmt: skip
-@click.option("--slots", default=0, type=click.IntRange(0),
-              help="Trials at once; default: as many as fit.")  # fmt: skip
+@click.option("--gpus", default=0, type=click.IntRange(0), show_default="what this machine has",
+              help="GPUs of a cluster.")  # fmt: skip
+@click.option("--gpu", default="", metavar="KIND", show_default="this machine's, else H100",
+              help="Kind of the GPUs, for estimates: V100, A100, L40S, H100 or H200.")  # fmt: skip
+@click.option("--slots", default=0, type=click.IntRange(0), show_default="as many as fit",
+              help="Trials at once.")  # fmt: skip
 @json_option
 def plan(pairs: Sequence[str], gpus: int, gpu: str, slots: int, as_json: bool) -> None:
-    """Trials, steps, time and disk that a run would take, here or on a given cluster.
+    """Trials, steps, time and disk that a run would take.
 
-    Costs of steps are those of finished trials of the store, else those that were measured for
-    this project, else estimates from a model's arithmetic; the table says which.
+    Here, or on a given cluster.  Hours are those of the trainings; data sets and evaluations come
+    on top.  Costs of steps are those of finished trials of the store, else of this project's own
+    trainings of the preset, model and configuration, else estimates; the table says which.
     """
     from flows.local_plan import plan_here
 
@@ -246,14 +261,20 @@ def plan(pairs: Sequence[str], gpus: int, gpu: str, slots: int, as_json: bool) -
         cli_data.parse_parameters(pairs), gpus=gpus, gpu=gpu, slots=slots
     )  # fmt: skip
     value = made.to_json()
-    rows = [(name.replace("_", " "), f"{v:,.2f}" if isinstance(v, float) else str(v))
-            for name, v in value.items() if name != "costs"]  # fmt: skip
+    titles = {"hours": "hours of training", "device_hours": f"{made.device} hours of training"}
+    rows = [
+        (titles.get(name, name.replace("_", " ")), f"{v:,.2f}" if isinstance(v, float) else str(v))
+        for name, v in value.items()
+        if name != "costs"
+    ]
     _print(_rows("", ("", ""), rows))
     if made.costs:
-        columns = ("model", "trials", "steps", "s a step", f"{made.device} hours", "known from")
+        columns = (
+            "model", "configuration", "trials", "steps", "s/step", f"{made.device} h", "known from"
+        )  # fmt: skip
         costs = [
-            (row.model, str(row.trials), f"{row.steps:,}", f"{row.seconds_per_step:.3g}",
-             f"{row.device_hours:,.1f}", row.source)
+            (row.model, _some(row.configurations), str(row.trials), f"{row.steps:,}",
+             f"{row.seconds_per_step:.3g}", f"{row.device_hours:,.1f}", row.source)
             for row in made.costs
         ]  # fmt: skip
         _print(_rows("", columns, costs))
@@ -263,10 +284,17 @@ def plan(pairs: Sequence[str], gpus: int, gpu: str, slots: int, as_json: bool) -
         _print_json(value | {"refusal": refusal})
 
 
+def _some(configurations: Sequence[str]) -> str:
+    return configurations[0] if len(configurations) == 1 else f"{len(configurations)} kinds"
+
+
 @cli.command()
 @click.argument("flow_run", required=False)
 def cancel(flow_run: str | None) -> None:
-    """Cancel a flow run (name or id; default: the newest) and wait until it has ended."""
+    """Cancel a flow run and wait until it has ended.
+
+    FLOW_RUN is its name or id (default: the newest that has not ended).
+    """
     from flows.services import Services
 
     Services().reach_prefect()
@@ -276,20 +304,28 @@ def cancel(flow_run: str | None) -> None:
     click.echo(f"{state.name}: the same parameters again go on where it stopped")
 
 
-@cli.command()
+@cli.command(cls=DemoCommand)
 @parameter_option
 @_port_options
 def demo(pairs: Sequence[str], **ports: int) -> None:
-    """The whole pipeline at small scale: services, data, sweep, table."""
-    from flows.services_console import bring_up, print_addresses
+    """The whole pipeline at small scale.
 
-    bring_up({name.removesuffix("_port"): port for name, port in ports.items()})
-    from flows.demo import run_demo
+    Services, data, sweep, evaluation and table.  The services stay up afterwards.
+    """
+    from flows.services_console import bring_up, print_addresses, print_what_stays
 
-    completed = run_demo({"preset": "demo"} | cli_data.parse_parameters(pairs))
-    print_addresses()
-    click.echo("The services stay up; stop them by: raise-rpm down")
-    sys.exit(0 if completed else 1)
+    parameters = {"preset": "demo"} | cli_data.parse_parameters(pairs)
+    status = INTERRUPTED
+    try:
+        bring_up({name.removesuffix("_port"): port for name, port in ports.items()})
+        from flows.demo import run_demo
+
+        status = 0 if run_demo(parameters) else 1
+        print_addresses()
+    except KeyboardInterrupt:
+        _say("interrupted")
+    print_what_stays()
+    sys.exit(status)
 
 
 for command in (

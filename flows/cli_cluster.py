@@ -14,9 +14,10 @@ from flows.cluster_settings import FILE, SERVER_FILE, write
               help="Host of Prefect, MLflow, PostgreSQL and the object store.")  # fmt: skip
 @click.option("--head", metavar="HOST", help="Host of the Ray head.  [default: that of --services]")
 def cluster_env(folder: Path, services: str, head: str | None) -> None:
-    """Make cluster.env and servers.env in FOLDER: addresses and new passwords.
+    """Make the files that a cluster's settings are in.
 
-    A cluster.env that is there stays as it is; servers.env is made to fit it.
+    cluster.env and servers.env in FOLDER (default: here): addresses and new passwords.  A
+    cluster.env that is there stays as it is; servers.env is made to fit it.
     """
     written = write(folder, services, head or services)
     for path in written:

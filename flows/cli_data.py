@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.parameters import ParametersCommand
 from flows.presets import CONFIGURATIONS
 from raise_model.errors import UserError
 
@@ -20,7 +21,12 @@ POLL_SECONDS = 1.0
 
 store_option = click.option(
     "--store", "root", default=None, envvar="RAISE_STORE",
-    help="Folder or s3:// URI; default: RAISE_STORE, else RAISE_HOME/store.",
+    help="Folder or s3:// URI.  [default: RAISE_STORE, else RAISE_HOME/store]",
+)  # fmt: skip
+configurations_option = click.option(
+    "--configuration", "configurations", type=click.Choice(CONFIGURATIONS), multiple=True,
+    metavar="NAME", default=["center"],
+    help=f"May be given several times: {', '.join(CONFIGURATIONS)}.",
 )  # fmt: skip
 workers_option = click.option(
     "--workers", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1),
@@ -34,16 +40,6 @@ def open_store(root: str | None) -> "Store":
     from raise_model.store import Store
 
     return Store(root or default_store())
-
-
-def check_exists(store: "Store") -> None:
-    """:raises UserError: if a store that is only read is no folder, or has no object on S3."""
-    if store.root.startswith("s3://"):
-        if not store.list(""):
-            raise UserError(f"store {store.root} has nothing; name another with --store")
-    elif not Path(store.root).is_dir():
-        why = "is no folder" if Path(store.root).exists() else "does not exist"
-        raise UserError(f"store {store.root} {why}; name another with --store")
 
 
 def with_bar(title: str, work: Callable[[Callable[[int, int], None]], None]) -> None:
@@ -60,12 +56,13 @@ def with_bar(title: str, work: Callable[[Callable[[int, int], None]], None]) -> 
 @click.option(
     "--dataset", default="raven", show_default=True,
     type=click.Choice(["raven", "iraven", "iraven_paired", "iraven_overlapping"]),
+    metavar="NAME", help="raven, iraven, iraven_paired or iraven_overlapping.",
 )  # fmt: skip
+@configurations_option
 @click.option(
-    "--configuration", "configurations", type=click.Choice(CONFIGURATIONS), multiple=True,
-    default=["center"], show_default=True, help="May be given several times.",
+    "--problems", default=10_000, show_default=True, type=click.IntRange(10),
+    help="Of each configuration: six tenths train, two validate, two test.",
 )  # fmt: skip
-@click.option("--problems", default=10_000, show_default=True, type=click.IntRange(10))
 @click.option(
     "--held-out", is_flag=True,
     help="Also the data set <name>_held_out: the same problems, split by rule.",
@@ -80,7 +77,10 @@ def generate(
     workers: int,
     root: str | None,
 ) -> None:
-    """Make problems with the project's own generator; complete data are not made again."""
+    """Make problems with the project's own generator.
+
+    Complete data are not made again.
+    """
     from raise_model.data.generate import check_request
     from raise_model.data.generate import generate as make
     from raise_model.data.held_out import check_held_out, hold_out
@@ -100,10 +100,10 @@ def generate(
             )  # fmt: skip
             _echo_manifests(manifests.values())
 
-        with_bar(f"{dataset}/{configuration}", work)
+        with_bar(f"problems {dataset}/{configuration}", work)
         if held_out:
             with_bar(
-                f"{dataset}/{configuration} held out",
+                f"problems {dataset}/{configuration} held out",
                 lambda report, configuration=configuration: _echo_manifests(
                     hold_out(store, dataset, configuration, report).values()
                 ),
@@ -120,7 +120,7 @@ def _echo_manifests(manifests: "Iterable[Manifest]") -> None:
 @click.argument("paths", nargs=-1, required=True)
 @click.option(
     "--dataset", default=None,
-    help="Name of the data set; default: raven_published or iraven_published, as the files say.",
+    help="Name of the data set.  [default: raven_published or iraven_published, as the files say]",
 )  # fmt: skip
 @click.option("--strict", is_flag=True, help="Fail if a file is damaged, missing or unpaired.")
 @workers_option
@@ -128,10 +128,11 @@ def _echo_manifests(manifests: "Iterable[Manifest]") -> None:
 def ingest(
     paths: Sequence[str], dataset: str | None, strict: bool, workers: int, root: str | None
 ) -> None:
-    """Read published RAVEN or I-RAVEN problems; what is damaged is listed and left out.
+    """Read published RAVEN or I-RAVEN problems.
 
-    PATHS are folders, .zip, .tar or .tar.gz archives of them, or the hub's Parquet files, on
-    this machine or at any URI that fsspec reads (s3://...); nothing is unpacked.
+    What is damaged is listed and left out.  PATHS are folders, .zip, .tar or .tar.gz archives of
+    them, or the hub's Parquet files, on this machine or at any URI that fsspec reads (s3://...);
+    nothing is unpacked.
     """
     from raise_model.data.ingest import ingest as read
 
@@ -177,11 +178,16 @@ def find_trial(store: "Store", prefix: str) -> "TrialFolder":
 
 @click.command()
 @click.argument("trial")
-@click.option("--lines", default=40, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--lines", default=40, show_default=True, type=click.IntRange(1), help="Of the end of it."
+)
 @click.option("--follow", is_flag=True, help="Go on as the log grows, until the trial is done.")
 @store_option
 def logs(trial: str, lines: int, follow: bool, root: str | None) -> None:
-    """The end of a trial's log; TRIAL may be the beginning of its name."""
+    """The end of a trial's log.
+
+    TRIAL may be the beginning of its name.
+    """
     store = open_store(root)
     folder = find_trial(store, trial)
     path = folder.file("log.txt")
@@ -201,15 +207,19 @@ def logs(trial: str, lines: int, follow: bool, root: str | None) -> None:
         time.sleep(POLL_SECONDS)
 
 
-@click.command()
+@click.command(cls=ParametersCommand)
 @click.option(
     "-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE",
-    help="Only what a run with these parameters of the flow asks for.",
+    help="Only what fits these parameters of the flow; says what a run with them still lacks.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
 @store_option
 def results(pairs: Sequence[str], as_json: bool, root: str | None) -> None:
-    """The aggregated table from the store; -p store=... goes before --store."""
+    """The aggregated table from the store; needs no data set.  -p store=... goes before --store.
+
+    A training is of a preset whose values it has; what is left out of the parameters leaves
+    nothing out of the table.
+    """
     from flows.tables import print_results
 
     values = None
@@ -250,6 +260,7 @@ def store_export(folder: Path, weights: bool, root: str | None) -> None:
 
     Evaluations of a record that is there already and that the store lacks are kept.
     """
+    from raise_model.store import check_exists
     from raise_model.store_transfer import export_trials
 
     source = open_store(root)
@@ -264,13 +275,18 @@ def store_export(folder: Path, weights: bool, root: str | None) -> None:
 def store_import(folder: Path, root: str | None) -> None:
     """Take the trials of FOLDER into the store.
 
-    Nothing is taken if one is damaged or contradicts the store.  Cut short (full disk, another
-    process), the same command takes the rest.
+    Of a trial that is there, missing evaluations and weights are added.  Nothing is taken if a
+    record is damaged or contradicts the store.  Cut short (full disk, another process), the same
+    command takes the rest.
     """
     from raise_model.store_transfer import import_trials
 
     report = import_trials(open_store(root), folder)
-    click.echo(f"{len(report.imported)} trials taken, {len(report.present)} were there")
+    added = len(report.weights_added)
+    click.echo(
+        f"{len(report.imported)} trials taken, {len(report.present)} were there"
+        + (f"; weights added to {added} of these" if added else "")
+    )
 
 
 COMMANDS: Sequence[click.Command] = (generate, ingest, logs, results, sync, store)

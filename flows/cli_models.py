@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     help="Whose sizes and costs to show.",
 )  # fmt: skip
 @click.option(
-    "--configuration", default="center", show_default=True, type=click.Choice(CONFIGURATIONS)
-)
+    "--configuration", default="center", show_default=True, type=click.Choice(CONFIGURATIONS),
+    metavar="NAME", help=f"Whose panels: {', '.join(CONFIGURATIONS)}.",
+)  # fmt: skip
 @click.option(
-    "--model", "models", multiple=True,
-    help="May be given several times; default: every registered one.",
+    "--model", "models", multiple=True, metavar="NAME",
+    help="May be given several times.  [default: every registered one]",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
 def models(preset: str, configuration: str, models: Sequence[str], as_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flows.cli_data import store_option
 from flows.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -17,22 +18,20 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--preset", type=click.Choice(list(PRESETS)), default=None,
-    help="Only its trainings; default: every one, the largest preset first.",
+    help="Only its trainings (smoke: of RAISE_HOME/smoke).  [default: every one, the largest "
+    "preset first]",
 )  # fmt: skip
-@click.option(
-    "--store", "root", default=None,
-    help="Folder or s3:// URI; default: RAISE_HOME/store (smoke: RAISE_HOME/smoke).",
-)  # fmt: skip
+@store_option
 @click.option(
     "--output", type=click.Path(file_okay=False, path_type=Path), default=Path("report"),
     show_default=True, help="Folder to write; files of the same names are replaced.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
 def report(preset: str | None, root: str | None, output: Path, as_json: bool) -> None:
-    """Every number of the paper with ours beside it: HTML, Markdown, LaTeX, CSV.
+    """Every number of the paper with ours beside it.
 
-    Reads the store alone; needs no service.  Cells without a number are listed with the command
-    that fills them.
+    As HTML, Markdown, LaTeX and CSV.  Reads the store alone; needs no service.  Cells without a
+    number are listed with the command that fills them.
     """
     from rich.console import Console
     from rich.table import Table
@@ -40,10 +39,11 @@ def report(preset: str | None, root: str | None, output: Path, as_json: bool) ->
     from artifacts.report import build_report, write_report
     from flows.services import default_store
     from flows.tables import store_parameter
-    from raise_model.store import Store
+    from raise_model.store import Store, check_exists
 
     seeds = PRESETS[preset].seeds if preset else 0
     store = Store(root or default_store(preset or ""))
+    check_exists(store)
     made = build_report(
         store, preset=preset, seeds=seeds, store_parameter=store_parameter(store, preset or "")
     )

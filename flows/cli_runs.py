@@ -30,9 +30,10 @@ SILENT_SECONDS = 60.0
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
 @store_option
 def trials(everything: bool, follow: bool, as_json: bool, root: str | None) -> None:
-    """A table of the store's trials: how far, how good, how long still.
+    """A table of the store's trials.
 
-    Works from any machine that reaches the store.
+    How far each is, how good, and how long it still trains at its mean speed.  Works from any
+    machine that reaches the store.
     """
     from rich.console import Console
     from rich.live import Live
@@ -128,7 +129,10 @@ def _items_table(items: "Sequence[Item]") -> "Table":
 
 @click.command()
 def watch() -> None:
-    """Have the Prefect server mark runs Crashed whose process was lost (`serve` does this too)."""
+    """Have Prefect mark runs whose process was lost.
+
+    They read Crashed then.  `serve` does this too.
+    """
     from flows.services import Services
 
     Services().reach_prefect()

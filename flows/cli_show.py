@@ -24,11 +24,12 @@ dataset_option = click.option(
 )
 configurations_option = click.option(
     "--configuration", "configurations", type=click.Choice(CONFIGURATIONS), multiple=True,
-    help="May be given several times; default: every one that the store has.",
+    metavar="NAME", help=f"May be given several times: {', '.join(CONFIGURATIONS)}.  "
+    "[default: every one that the store has]",
 )  # fmt: skip
 output_option = click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), default=None,
-    help="Picture to write, .png, .svg or .pdf.",
+    help="Picture to write, .png, .svg or .pdf.  [default: a .png named after what it shows]",
 )  # fmt: skip
 
 
@@ -165,7 +166,11 @@ def data_card(
     as_json: bool,
     root: str | None,
 ) -> None:
-    """What a data set holds: counts, rules, levels, repeated problems, the shortcut."""
+    """What a data set holds.
+
+    Counts, rules, levels, repeated problems, and how often the candidates alone give the answer
+    away.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

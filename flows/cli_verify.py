@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli_data import open_store, store_option, with_bar, workers_option
-from flows.presets import CONFIGURATIONS
+from flows.cli_data import (
+    configurations_option,
+    open_store,
+    store_option,
+    with_bar,
+    workers_option,
+)
 
 if TYPE_CHECKING:
     from raise_model.data.verify import SetReport
@@ -87,10 +92,7 @@ def _print_line(title: str, counts: dict[str, int]) -> None:
 @click.command("export-published")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--dataset", default="raven", show_default=True, help="Name of a data set.")
-@click.option(
-    "--configuration", "configurations", type=click.Choice(CONFIGURATIONS), multiple=True,
-    default=["center"], show_default=True, help="May be given several times.",
-)  # fmt: skip
+@configurations_option
 @click.option(
     "--split", "splits", type=click.Choice(SPLITS), multiple=True, default=SPLITS,
     show_default=True, help="May be given several times.",
@@ -103,9 +105,10 @@ def export_published(
     splits: Sequence[str],
     root: str | None,
 ) -> None:
-    """Write problems into FOLDER as RAVEN_<index>_<split>.npz and .xml.
+    """Write problems as RAVEN_<index>_<split>.npz and .xml.
 
-    Files that are there with the same content are kept; others are never overwritten.
+    Into FOLDER.  Files that are there with the same content are kept; others are never
+    overwritten.
     """
     from raise_model.data.published_export import export
 

@@ -1,15 +1,17 @@
 """What an optimiser step costs, and how that is known.
 
-In order of trust: finished trainings of the same setting in the store at hand; figures measured
-for this project, with the machine they were measured on; and where nothing was measured, the
-step's arithmetic over a share of the device's peak rate.  Every cost says which it is.
+In order of trust: finished trainings of the same setting in the store at hand; this project's own
+trainings of the preset, model and configuration (:mod:`flows.step_costs`); a round figure for the
+model; and for paper-size networks the step's arithmetic over a share of the device's peak rate.
+Every cost says which it is.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from flows.step_costs import is_gpu, measured_step
 from raise_model.errors import UserError
 from raise_model.specs import TrialSpec, fingerprint
 from raise_model.store import Store
@@ -43,13 +45,12 @@ GPUS: Mapping[str, Hardware] = {
 """A third of the peak is an assumption: no training was measured on a GPU yet."""
 DEFAULT_GPU = "H100"
 
-_MEASURED: Mapping[str, Mapping[str, float]] = {
+_ROUND: Mapping[str, Mapping[str, float]] = {
     "lite": {"raise": 0.2, "transformer": 0.16, "anp": 0.17, "lgpp": 0.25, "clap": 0.3},
     "demo": {"raise": 0.1, "transformer": 0.04, "anp": 0.08, "lgpp": 0.06, "clap": 0.08},
     "smoke": {"raise": 0.03},
 }
-"""Seconds of a step by preset and model."""
-_MEASURED_ON = "one thread of an AMD EPYC (Zen 3), this project's"
+"""Seconds of a step by preset and model, whatever the configuration, on one CPU thread."""
 _SMALL_STEP = 0.05
 """Seconds of a GPU's step of small networks: launching kernels, not arithmetic; a guess."""
 _SMALL = ("lite", "demo", "smoke")
@@ -67,7 +68,6 @@ class StepCost:
 
     seconds: float
     source: str
-    is_measured: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +75,7 @@ class CostRow:
     """What trainings of a model whose costs are known in the same way still cost."""
 
     model: str
+    configurations: Sequence[str]
     trials: int
     steps: int
     seconds_per_step: float
@@ -120,30 +121,27 @@ class Costs:
                 self._trained[key] = StepCost(
                     seconds=median(d["seconds"] / d["step"] for d in done),
                     source=f"measured: {len(done)} trials of the store on {where}",
-                    is_measured=True,
                 )
 
     def _matches(self, provenance: Mapping[str, Any]) -> bool:
         device = provenance.get("device", "")
-        return bool(device) and ("NVIDIA" in device or "Tesla" in device) == self._on_gpu
+        return bool(device) and is_gpu(device) == self._on_gpu
 
     def step(self, spec: TrialSpec, share: float = 1.0) -> StepCost:
         """Cost of a step of a training that has this share of a device."""
         if (known := self._trained.get(setting(spec))) is not None:
             return known
-        if not self._on_gpu and spec.model in _MEASURED.get(self._preset, {}):
-            seconds = _MEASURED[self._preset][spec.model]
-            return StepCost(
-                seconds=seconds, source=f"measured: {_MEASURED_ON}", is_measured=True
-            )  # fmt: skip
-        if self._preset in _SMALL:
-            if self._on_gpu:
-                return StepCost(
-                    seconds=_SMALL_STEP, source="guess: small networks on a GPU", is_measured=False
-                )
-            seconds = _MEASURED[self._preset]["raise"]
-            return StepCost(seconds=seconds, source="guess: as raise", is_measured=False)
-        return self._estimated(spec, min(1.0, share))
+        if (row := measured_step(spec, on_gpu=self._on_gpu)) is not None:
+            return StepCost(seconds=row.seconds, source=row.source())
+        if self._preset not in _SMALL:
+            return self._estimated(spec, min(1.0, share))
+        if self._on_gpu:
+            return StepCost(seconds=_SMALL_STEP, source="guess: small networks on a GPU")
+        known = _ROUND[self._preset]
+        if spec.model in known:
+            source = f"estimate: one thread of a CPU, {spec.model} on any configuration"
+            return StepCost(seconds=known[spec.model], source=source)
+        return StepCost(seconds=known["raise"], source="guess: as raise")
 
     def _estimated(self, spec: TrialSpec, share: float) -> StepCost:
         hardware = self._hardware
@@ -154,14 +152,13 @@ class Costs:
             seconds=gflop / rate,
             source=f"estimate: arithmetic at {hardware.share:.0%} of {1000 * peak:,.0f} GFLOP/s of "
             f"{hardware.name}, {spec.precision}",
-            is_measured=False,
         )
 
 
 def relative_cost(preset: str, spec: TrialSpec) -> float:
     """Of a training, for comparisons within a preset; the same wherever it is asked for."""
     if preset in _SMALL:
-        known = _MEASURED[preset]
+        known = _ROUND[preset]
         return spec.steps * known.get(spec.model, known["raise"])
     return spec.steps * _gflop_of_step(spec)
 

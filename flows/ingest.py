@@ -19,7 +19,7 @@ from raise_model.store import Store
 from tune_spaces.cluster import default_cache
 
 
-@task(name="ingest", cache_policy=NO_CACHE, description="Make or check the data sets.")
+@task(name="problems", cache_policy=NO_CACHE, description="Make or check the data sets.")
 def ingest(store: Store, request: Request, progress: Progress, strict: bool) -> Mapping[Split, str]:
     """Digest of every split that the request reads; complete splits are not made again.
 
@@ -34,7 +34,7 @@ def ingest(store: Store, request: Request, progress: Progress, strict: bool) -> 
     if strict:
         _refuse_leaks(store, list(manifests.values()))
     digests = {split: manifest.digest for split, manifest in manifests.items()}
-    progress.update("ingest", 1.0, f"{len(digests)} splits are there", now=True)
+    progress.update("problems", 1.0, f"{len(digests)} splits are there", now=True)
     return digests
 
 
@@ -66,7 +66,7 @@ def _hold_out(store: Store, dataset: str, configuration: str, progress: Progress
         store,
         dataset,
         configuration,
-        lambda done, total: progress.update("ingest", 1.0, f"{name}: {done} of {total} problems"),
+        lambda done, total: progress.update("problems", 1.0, f"{name}: {done} of {total}"),
     )
 
 
@@ -96,7 +96,7 @@ def _generate(store: Store, request: Request, progress: Progress) -> None:
 
         def report(done: int, total: int, name: str = name, place: int = place) -> None:
             fraction = (place + done / max(total, 1)) / len(groups)
-            progress.update("ingest", fraction, f"{name}: {done} of {total} problems")
+            progress.update("problems", fraction, f"{name}: {done} of {total}")
 
         generate(
             store,

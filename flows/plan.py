@@ -23,7 +23,10 @@ SMALLER_PRESETS = ("lite", "demo")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Counts of a run; hours are from measured step costs where there are any."""
+    """Counts of a run; hours are those of its trainings, from step costs (:mod:`flows.costs`).
+
+    Making data sets, and evaluations, are not in them: minutes beside hours of training.
+    """
 
     preset: str
     data: str
@@ -61,7 +64,7 @@ class Plan:
             f"plan: preset {self.preset}: {self.trials} trials ({self.trials_done} done), "
             f"{self.evaluations} evaluations ({self.evaluations_done} done), "
             f"{self.steps} steps to go, {self.splits_missing} of {self.splits} splits to make, "
-            f"about {duration(3600 * self.hours)} on {self.slots} {self.device} slots, "
+            f"about {duration(3600 * self.hours)} of training on {self.slots} {self.device} slots, "
             f"{self.disk_gb:.1f} GB in {self.store}, {self.cache_gb:.1f} GB on each node"
         )
 
@@ -153,10 +156,11 @@ def _rows(priced: Sequence[tuple[TrialSpec, StepCost]], share: float) -> list[Co
         steps = sum(trial.steps for trial, _ in group)
         seconds = sum(trial.steps * cost.seconds for trial, cost in group)
         total = seconds + TRIAL_SECONDS * len(group)
+        configurations = list(dict.fromkeys(trial.data.configuration for trial, _ in group))
         rows.append(
             CostRow(
-                model=model, trials=len(group), steps=steps, seconds_per_step=seconds / steps,
-                device_hours=share * total / 3600, source=source,
+                model=model, configurations=configurations, trials=len(group), steps=steps,
+                seconds_per_step=seconds / steps, device_hours=share * total / 3600, source=source,
             )
         )  # fmt: skip
     return rows
@@ -198,6 +202,7 @@ def check_hours(plan: Plan, request: Request, store: Store, max_hours: float) ->
     less = "ask for less (studies, models, configurations, trials)"
     advice = f"use preset={fitting[0]}, {less}" if fitting else less
     raise UserError(
-        f"preset={plan.preset} would take about {duration(3600 * plan.hours)} on {plan.slots} "
-        f"{plan.device} slots, more than max_hours={max_hours:g}; {advice}, or raise max_hours"
+        f"preset={plan.preset} would take about {duration(3600 * plan.hours)} of training "
+        f"on {plan.slots} {plan.device} slots, more than max_hours={max_hours:g}; {advice}, or "
+        "raise max_hours"
     )

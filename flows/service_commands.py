@@ -110,9 +110,14 @@ def _ray_extras(home: Path) -> dict[str, str]:
 
 def _runner_extras(home: Path) -> dict[str, str]:
     port = (home / "ray_port").read_text().strip()
-    # Prefect looks for new runs every ten seconds otherwise.
-    polling = {"PREFECT_RUNNER_POLL_FREQUENCY": "2"}
-    return _ray_extras(home) | polling | {"RAY_ADDRESS": f"127.0.0.1:{port}"}
+    return _ray_extras(home) | {
+        "RAY_ADDRESS": f"127.0.0.1:{port}",
+        # Prefect looks for new runs every ten seconds otherwise.
+        "PREFECT_RUNNER_POLL_FREQUENCY": "2",
+        # Of a stage that completed the terminal says nothing: "Finished in state Completed()"
+        # reads as if the run had ended.  Failures are of a higher level.
+        "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "WARNING",
+    }
 
 
 def _prefect_command(home: Path, port: int) -> list[str]:

@@ -25,6 +25,7 @@ from flows import processes
 from flows.cluster_settings import FILE, names_other_machine, read
 from flows.credentials import check_prefect
 from flows.service_commands import COMMANDS, EXTRAS, addresses, clean_environment
+from raise_model import atomic_write
 from raise_model.errors import UserError
 from tune_spaces.home import raise_home
 
@@ -186,6 +187,16 @@ class Services:
             self._file.unlink(missing_ok=True)
             return found
 
+    def is_changing(self) -> bool:
+        """Whether another ``up`` or ``down`` of this home is at work."""
+        if not self.home.exists():
+            return False
+        try:
+            with self._locked():
+                return False
+        except UserError:
+            return True
+
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with (self.home / "services.lock").open("w") as file:
@@ -199,9 +210,7 @@ class Services:
 
     def _remember(self, services: Mapping[str, Service]) -> None:
         text = json.dumps({name: asdict(service) for name, service in services.items()}, indent=1)
-        temporary = self._file.with_suffix(".new")
-        temporary.write_text(text + "\n")
-        temporary.replace(self._file)
+        atomic_write.replace(self._file, (text + "\n").encode())
 
     def _start(
         self,

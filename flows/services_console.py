@@ -36,17 +36,35 @@ def bring_up(ports: Mapping[str, int]) -> Services:
     return services
 
 
-def print_addresses() -> None:
-    """Addresses of the services, and what to type next."""
+def print_what_stays() -> None:
+    """Which services go on when a command has ended, and how to stop them."""
     services = Services()
     console = Console(soft_wrap=True, highlight=False)
-    known = services.known()
-    for name, service in known.items():
+    alive = services.alive()
+    if services.is_changing():
+        console.print("Another raise-rpm starts or stops the services now; see: raise-rpm status")
+    elif not alive:
+        console.print(f"The services of {services.home} are down; start them by: raise-rpm up")
+    else:
+        which = "The services stay" if len(alive) == len(NAMES) else (
+            f"Of the services {', '.join(TITLES[name] for name in alive)} stay"
+        )  # fmt: skip
+        console.print(f"{which} up; stop them by: raise-rpm down")
+
+
+def print_addresses() -> None:
+    """Addresses of the services that run, and what to type next."""
+    services = Services()
+    console = Console(soft_wrap=True, highlight=False)
+    alive = services.alive()
+    for name, service in alive.items():
         if service.url:
             console.print(f"{TITLES[name]:<14} {service.url}")
     console.print(f"The Ray dashboard asks for a token: {ray_token_command(services.home)}")
-    if known["prefect"].url != f"http://127.0.0.1:{DEFAULT_PORTS['prefect']}":
+    if "prefect" not in alive:
+        return
+    if alive["prefect"].url != f"http://127.0.0.1:{DEFAULT_PORTS['prefect']}":
         console.print("In each shell that runs prefect:")
-        console.print(f"  export PREFECT_API_URL={known['prefect'].url}/api")
+        console.print(f"  export PREFECT_API_URL={alive['prefect'].url}/api")
     console.print("Run the paper, or a part of it:")
     console.print("  prefect deployment run raise/full-repro -p preset=demo --watch")

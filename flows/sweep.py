@@ -66,14 +66,15 @@ def train(
     :param prunable: names of trials that are given up when they fall behind.
     """
     listener = _Listener(trials, tracker, progress, board)
-    outcome = sweep(
-        store,
-        trials,
-        resources=resources,
-        on_report=listener.on_report,
-        on_state=listener.on_state,
-        on_node=listener.on_node,
-        prunable=prunable,
-    )
+    with board.training():
+        outcome = sweep(
+            store,
+            trials,
+            resources=resources,
+            on_report=listener.on_report,
+            on_state=listener.on_state,
+            on_node=listener.on_node,
+            prunable=prunable,
+        )
     listener.show(now=True)
     return outcome

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from raise_model.claims import ClaimWatch
 from raise_model.specs import TrialSpec
-from raise_model.store import ClaimWatch, Store
+from raise_model.store import Store
 
 State = Literal["done", "pruned", "running", "failed", "stopped"]
 """``stopped``: begun, and held by nobody; the next run goes on with it."""

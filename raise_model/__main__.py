@@ -16,11 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from raise_model.claims import ClaimLost, Held
 from raise_model.errors import UserError, place_error
 from raise_model.models import registry
 from raise_model.presets import PRESETS, as_published, trial_spec
 from raise_model.specs import EvaluationSpec
-from raise_model.store import ClaimLost, Held, Store
+from raise_model.store import Store
 
 
 def _say(text: str) -> None:

@@ -1,9 +1,9 @@
-"""The trial store: finished work, claims on unfinished work, and data sets.
+"""The trial store: finished work, unfinished work under claims, and data sets.
 
 Layout under the root, a folder or ``s3://bucket/prefix``::
 
     trials/<trial>/spec.json                      created first
-                   claims/0001.json ...           one file an attempt, see Claim
+                   claims/0001.json ...           one file an attempt, see claims
                    last-<step>.pt + .json         newest checkpoint (see training.checkpoint)
                    best-<step>.pt + .json         best by validation
                    curve.parquet, log.txt
@@ -12,22 +12,19 @@ Layout under the root, a folder or ``s3://bucket/prefix``::
     datasets/dataset=/configuration=/split=/      see data.schema
 
 Two primitives carry everything: ``create`` (fails if the path exists) and ``write``
-(replaces).  Both are whole or not at all on every store: on a local file system the bytes
-go to a temporary file first, which is then linked (create) or renamed (write) within its
-folder; on S3 a PUT is whole by itself, and create is a PUT with ``If-None-Match: *``.
+(replaces).  Both are whole or not at all on every store: on a local file system by
+:mod:`raise_model.atomic_write`; on S3 a PUT is whole by itself, and create is a PUT with
+``If-None-Match: *``.
 """
 
 import contextlib
 import errno
 import json
 import os
-import re
 import socket
-import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,23 +32,13 @@ from urllib.parse import urlsplit
 
 import fsspec
 
+from raise_model import atomic_write, claims
 from raise_model.errors import UserError
 from raise_model.specs import EvaluationSpec, TrialSpec
 
 T = TypeVar("T")
-HEARTBEAT_SECONDS = 20.0
 WRITTEN_ONCE = ("spec.json", "done.json", "result.json")
 """Files that never change once they are there."""
-STALE_SECONDS = 300.0
-"""A claim whose counter stood still for so long on the observer's clock may be taken over."""
-
-
-class Held(Exception):
-    """A living owner has the claim."""
-
-
-class ClaimLost(Exception):
-    """Another attempt took the claim over; nothing more may be written under it."""
 
 
 def _local_root(root: str) -> Path | None:
@@ -70,7 +57,7 @@ class Store:
     def __init__(self, root: str) -> None:
         self._folder = _local_root(root)
         self.root = str(self._folder) if self._folder else root.rstrip("/")
-        self._watch = ClaimWatch()
+        self._watch = claims.ClaimWatch()
         self._written_once: dict[str, bytes] = {}
         """What was read of files that never change; of S3 alone, where asking takes long."""
 
@@ -128,14 +115,12 @@ class Store:
             except FileNotFoundError:
                 return []
             names = [name.rstrip("/").rsplit("/", 1)[-1] for name in found]
-        return sorted(name for name in names if not name.startswith(".writing-"))
+        return sorted(name for name in names if not name.startswith(atomic_write.TEMPORARY))
 
     def create(self, path: str, data: bytes) -> None:
         """:raises FileExistsError: if the path exists, which is then left as it is."""
         if self._folder:
-            target = self._folder / path
-            with self._written(target, data, durable=True) as temporary:
-                os.link(temporary, target)
+            atomic_write.create(self._folder / path, data)
             return
         try:
             self.filesystem.pipe_file(self.path(path), data, mode="create")
@@ -150,9 +135,7 @@ class Store:
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Create or replace.  ``durable`` waits until the disk has it (local stores)."""
         if self._folder:
-            target = self._folder / path
-            with self._written(target, data, durable=durable) as temporary:
-                os.replace(temporary, target)
+            atomic_write.replace(self._folder / path, data, durable=durable)
             return
         self._written_once.pop(path, None)
         self.filesystem.pipe_file(self.path(path), data)
@@ -174,34 +157,6 @@ class Store:
 
     def write_json(self, path: str, value: Any, *, durable: bool = True) -> None:
         self.write(path, _to_json(value), durable=durable)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _written(target: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
-        """A temporary file beside ``target`` holding ``data``, gone afterwards."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.parent / f".writing-{uuid.uuid4().hex}"
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            yield temporary
-            if durable:
-                folder = os.open(target.parent, os.O_RDONLY)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
-        except OSError as error:
-            # Writing and syncing do not say of what.
-            error.filename = error.filename or str(target)
-            raise
-        finally:
-            # The error that ended the writing is the one to be seen.
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
 
     def probe(self) -> None:
         """Write, read and delete a small file, which nobody must be able to create twice.
@@ -239,133 +194,18 @@ class Store:
         return [self.trial(name) for name in names if self.exists(f"trials/{name}/spec.json")]
 
 
+def check_exists(store: Store) -> None:
+    """:raises UserError: if a store that is only read is no folder, or has no object on S3."""
+    if store.root.startswith("s3://"):
+        if not store.list(""):
+            raise UserError(f"store {store.root} has nothing; name another with --store")
+    elif not Path(store.root).is_dir():
+        why = "is no folder" if Path(store.root).exists() else "does not exist"
+        raise UserError(f"store {store.root} {why}; name another with --store")
+
+
 def _to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process that can be recognised again, on the machine where it runs."""
-
-    machine: str
-    """Boot and process namespace: within one, process ids mean the same."""
-    pid: int
-    started: int
-    """Start in clock ticks since boot; compared for equality only."""
-
-    @classmethod
-    def of(cls, pid: int) -> "Process | None":
-        """A living process of this machine, None if there is none."""
-        started = _start_ticks(pid)
-        return None if started is None else cls(machine=_machine(), pid=pid, started=started)
-
-    @classmethod
-    def current(cls) -> "Process":
-        return cls(machine=_machine(), pid=os.getpid(), started=_start_ticks(os.getpid()) or 0)
-
-    def is_gone(self) -> bool:
-        """True only if that process certainly ended; False on another machine."""
-        return self.machine == _machine() and _start_ticks(self.pid) != self.started
-
-
-def _machine() -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        # Without /proc nothing can be said of other processes: a name that no one shares.
-        return uuid.uuid4().hex
-
-
-def _start_ticks(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; None if it ended (or is a zombie)."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    state, started = fields[0], int(fields[19])
-    return None if state in "ZX" else started
-
-
-class ClaimWatch:
-    """How long each claim has stood still, on this process's monotonic clock."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[Any, float]] = {}
-
-    def still_for(self, path: str, state: Any) -> float:
-        """Seconds for which ``state`` has been the same at ``path``, 0 when first seen."""
-        now = time.monotonic()
-        seen, since = self._seen.get(path, (None, now))
-        if seen != state:
-            since = now
-        self._seen[path] = (state, since)
-        return now - since
-
-
-class Claim:
-    """The right to write into a trial's folder.
-
-    Attempts are numbered; ``claims/<attempt>.json`` is made by exclusive create, so of all
-    that want to take over only one can.  The highest attempt owns the trial.  The owner
-    raises the counter in its own file; observers compare counters, never time stamps.
-    """
-
-    def __init__(self, store: Store, folder: str, attempt: int) -> None:
-        self._store = store
-        self._folder = folder
-        self._path = f"{folder}/{attempt:04d}.json"
-        self.attempt = attempt
-        self._value: dict[str, Any] = {
-            "owner": uuid.uuid4().hex,
-            "attempt": attempt,
-            "counter": 0,
-            "released": False,
-            "process": vars(Process.current()),
-        }
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True, name="claim-heartbeat")
-
-    def take(self) -> None:
-        """:raises Held: if another process created the attempt first."""
-        try:
-            self._store.create_json(self._path, self._value)
-        except FileExistsError as error:
-            raise Held(self._path) from error
-        self._thread.start()
-
-    def confirm(self) -> None:
-        """To be called before every write that counts.
-
-        :raises ClaimLost: if another attempt has taken over.
-        """
-        newest = claims(self._store, self._folder)[-1:]
-        if newest != [f"{self.attempt:04d}.json"]:
-            raise ClaimLost(f"{self._path}: attempt {newest} has taken over")
-
-    def release(self) -> None:
-        """Let others take over at once."""
-        self._stop.set()
-        self._thread.join()
-        self._value["released"] = True
-        # Not being able to say so (full disk, store away; S3 clients have errors of their own)
-        # costs others a wait, no more; the error that ended the work is the one to be seen.
-        with contextlib.suppress(Exception):
-            self._store.write_json(self._path, self._value)
-
-    def _beat(self) -> None:
-        while not self._stop.wait(HEARTBEAT_SECONDS):
-            self._value["counter"] += 1
-            # A store that is away for a moment must not end the training: if it stays away,
-            # the next checkpoint fails loudly; if it returns, the counter goes on.
-            with contextlib.suppress(Exception):
-                self._store.write_json(self._path, self._value, durable=False)
-
-
-def claims(store: Store, folder: str) -> Sequence[str]:
-    """Names of the claims in a folder, the newest last."""
-    return [name for name in store.list(folder) if re.fullmatch(r"\d{4,}\.json", name)]
 
 
 def _parsed(store: Store, path: str, parse: Callable[[Any], T]) -> T:
@@ -382,7 +222,7 @@ def _parsed(store: Store, path: str, parse: Callable[[Any], T]) -> T:
 class TrialFolder:
     """One trial in the store."""
 
-    def __init__(self, store: Store, name: str, watch: ClaimWatch) -> None:
+    def __init__(self, store: Store, name: str, watch: claims.ClaimWatch) -> None:
         self.store = store
         self.name = name
         self.path = f"trials/{name}"
@@ -426,49 +266,22 @@ class TrialFolder:
 
     def holder(self) -> dict[str, Any] | None:
         """The newest claim if its owner lives, else None."""
-        names = claims(self.store, self.file("claims"))
-        if not names:
-            return None
-        path = self.file(f"claims/{names[-1]}")
-        claim = self.store.read_json(path)
-        if claim["released"] or Process(**claim["process"]).is_gone():
-            return None
-        state = (claim["owner"], claim["counter"])
-        return None if self._watch.still_for(path, state) >= STALE_SECONDS else claim
+        return claims.holder(self.store, self.file("claims"), self._watch)
 
     def give_back(self, pid: int) -> None:
         """Release the newest claim for its process, one of this machine that was killed.
 
-        Other machines cannot see that it is gone and would wait for :data:`STALE_SECONDS`.
+        Other machines cannot see that it is gone and would wait for
+        :data:`~raise_model.claims.STALE_SECONDS`.
         """
-        names = claims(self.store, self.file("claims"))
-        if not names:
-            return
-        path = self.file(f"claims/{names[-1]}")
-        claim = self.store.read_json(path)
-        process = Process(**claim["process"])
-        if process.pid == pid and process.is_gone():
-            self.store.write_json(path, claim | {"released": True})
+        claims.give_back(self.store, self.file("claims"), pid)
 
-    @contextlib.contextmanager
-    def claim(self) -> Iterator[Claim]:
+    def claim(self) -> AbstractContextManager[claims.Claim]:
         """Own the trial for the time of the block.
 
         :raises Held: if a living owner has it.
         """
-        if (holder := self.holder()) is not None:
-            raise Held(
-                f"{self.name}: attempt {holder['attempt']} is running (process "
-                f"{holder['process']['pid']} of its machine); wait for its end, or stop it first"
-            )
-        names = claims(self.store, self.file("claims"))
-        attempt = int(names[-1].removesuffix(".json")) + 1 if names else 1
-        claim = Claim(self.store, self.file("claims"), attempt)
-        claim.take()
-        try:
-            yield claim
-        finally:
-            claim.release()
+        return claims.owned(self.store, self.file("claims"), self._watch, self.name)
 
     def evaluation(self, spec: EvaluationSpec | str) -> "EvaluationFolder":
         return EvaluationFolder(self, spec if isinstance(spec, str) else spec.name)

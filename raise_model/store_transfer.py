@@ -23,10 +23,17 @@ import safetensors
 import safetensors.torch
 import torch
 
+from raise_model.claims import Held
 from raise_model.errors import UserError
-from raise_model.store import Held, Store, TrialFolder
+from raise_model.store import Store, TrialFolder
 from raise_model.training import checkpoint
-from raise_model.trial_record import Record, contradiction, read_record, stored_record
+from raise_model.trial_record import (
+    Record,
+    contradiction,
+    of_other_weights,
+    read_record,
+    stored_record,
+)
 
 _log = logging.getLogger(__name__)
 SHARD_BYTES = (15 << 20) - (1 << 16)
@@ -39,6 +46,8 @@ class ImportReport:
     """Trials that the store did not have, or had unfinished."""
     present: Sequence[str]
     """Trials that were there already; evaluations that were missing were added."""
+    weights_added: Sequence[str]
+    """Those of :attr:`present` whose weights were missing or damaged, and were added."""
 
 
 def _has_weights(trial: TrialFolder, step: int) -> bool:
@@ -160,10 +169,23 @@ def _merged(trial: TrialFolder, folder: Path) -> Record:
     old = read_record(path)
     if problem := contradiction(trial, old):
         raise UserError(f"{problem} {path}; nothing was exported, remove one of them")
+    kept = of_other_weights(trial, old)
+    _say_kept([f"{path}: {name}" for name in kept])
     evaluations = {spec.name: (spec, result) for spec, result in old.evaluations}
-    evaluations |= {spec.name: (spec, result) for spec, result in record.evaluations}
+    evaluations |= {
+        spec.name: (spec, result) for spec, result in record.evaluations if spec.name not in kept
+    }
     merged = [evaluations[name] for name in sorted(evaluations)]
     return dataclasses.replace(record, evaluations=merged, weights=old.weights)
+
+
+def _say_kept(results: Sequence[str]) -> None:
+    if results:
+        _log.warning(
+            "%d result%s kept as before: the one offered is of weights of another precision (as "
+            "trained, or rounded to bf16); the first: %s",
+            len(results), "" if len(results) == 1 else "s", results[0],
+        )  # fmt: skip
 
 
 def _one_of_each_setting(
@@ -189,7 +211,9 @@ def _one_of_each_setting(
 def import_trials(store: Store, folder: Path) -> ImportReport:
     """Take the records of ``folder`` into ``store``, by fingerprint.
 
-    Cut short (full disk, another process), the same call takes the rest.
+    Of a trial that is there, missing weights and evaluations are added; an evaluation that is
+    there stays, and is named in the log where the record's is another one of weights of another
+    precision.  Cut short (full disk, another process), the same call takes the rest.
 
     :raises UserError: if there is no record, or one is damaged or contradicts the store:
         nothing is imported then; or if another process holds a trial.
@@ -200,22 +224,30 @@ def import_trials(store: Store, folder: Path) -> ImportReport:
             path = folder / f"{name}.json"
             raise UserError(f"{problem} {path}; nothing was imported, remove one of them")
         _read_weights(folder, record)
-    imported, present = [], []
+    imported, present, weights_added = [], [], []
+    kept = [
+        f"{name}/{evaluation}"
+        for name, record in records.items()
+        for evaluation in of_other_weights(store.trial(name), record)
+    ]
     for name, record in records.items():
         trial = store.trial(name)
         try:
             taken = _import_training(trial, record, folder)
+            added = not taken and _add_weights(trial, record, folder)
         except Held as error:
             raise UserError(
                 f"another process holds {name} in {store.root}; run the same command again when "
                 f"it has ended ({len(imported)} trials were taken)"
             ) from error
         (imported if taken else present).append(name)
+        weights_added += [name] if added else []
         for spec, result in record.evaluations:
             evaluation = trial.evaluation(spec)
             if not evaluation.is_done:
                 evaluation.create_result(spec, result)
-    return ImportReport(imported=imported, present=present)
+    _say_kept(kept)
+    return ImportReport(imported=imported, present=present, weights_added=weights_added)
 
 
 def _read_records(folder: Path) -> Mapping[str, Record]:
@@ -234,13 +266,27 @@ def _import_training(trial: TrialFolder, record: Record, folder: Path) -> bool:
     with trial.claim():
         if trial.is_done:  # finished by another process since the look above
             return False
-        done = dict(record.done)
-        weights = _read_weights(folder, record)
-        if weights is not None:
-            meta = {"validation_accuracy": done["validation_accuracy"], "rounded_to": "bf16"}
-            checkpoint.save(trial, "best", done["best_step"], {"solver": weights}, meta)
+        if (weights := _read_weights(folder, record)) is not None:
+            _save_weights(trial, record, weights)
         buffer = io.BytesIO()
         pq.write_table(record.curve, buffer)
         trial.store.write(trial.file("curve.parquet"), buffer.getvalue())
-        trial.store.create_json(trial.file("done.json"), done)
+        trial.store.create_json(trial.file("done.json"), dict(record.done))
+    return True
+
+
+def _save_weights(trial: TrialFolder, record: Record, weights: Mapping[str, torch.Tensor]) -> None:
+    accuracy, step = record.done["validation_accuracy"], record.done["best_step"]
+    meta = {"validation_accuracy": accuracy, "rounded_to": "bf16"}
+    checkpoint.save(trial, "best", step, {"solver": weights}, meta)
+
+
+def _add_weights(trial: TrialFolder, record: Record, folder: Path) -> bool:
+    """Give a finished trial the record's weights if its own are missing or damaged."""
+    weights = _read_weights(folder, record)
+    step = record.done["best_step"]
+    if weights is None or checkpoint.load(trial, "best", step=step) is not None:
+        return False
+    with trial.claim():
+        _save_weights(trial, record, weights)
     return True

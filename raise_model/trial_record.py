@@ -8,7 +8,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeGuard, get_origin, get_type_hints
@@ -116,16 +116,38 @@ def contradiction(trial: TrialFolder, record: Record) -> str | None:
         if not math.isclose(ours[name], record.done[name]):
             shown = name.replace("_", " ")
             return f"{where}: {shown} {ours[name]:.6g} there, {record.done[name]:.6g} in the record"
-    for spec, result in record.evaluations:
-        folder = trial.evaluation(spec)
-        if folder.is_done and (key := _difference(folder.result(), result)) is not None:
-            return f"{where}/evaluations/{spec.name}: another {key} there than in the record"
+    for name, difference, is_of_same_weights in _differences(trial, record):
+        if is_of_same_weights:
+            return f"{where}/evaluations/{name}: another {difference} there than in the record"
     return None
 
 
-_BESIDE = ("provenance", "seen", "png", "examples")
+def of_other_weights(trial: TrialFolder, record: Record) -> Sequence[str]:
+    """Names of evaluations that a trial of the store and its record both have, with different
+    results, since one was made of the training's weights and the other of rounded ones.
+
+    :raises UserError: if an evaluation of the store is damaged.
+    """
+    return [name for name, _, is_of_same_weights in _differences(trial, record)
+            if not is_of_same_weights]  # fmt: skip
+
+
+def _differences(trial: TrialFolder, record: Record) -> Iterator[tuple[str, str, bool]]:
+    """Evaluations with different results: name, what differs, and whether both are of weights of
+    the same precision.  A result without ``rounded_to`` is of the training's own weights.
+    """
+    for spec, result in record.evaluations:
+        folder = trial.evaluation(spec)
+        if not folder.is_done:
+            continue
+        ours = folder.result()
+        if (found := _difference(ours, result)) is not None:
+            yield spec.name, found, ours.get("rounded_to") == result.get("rounded_to")
+
+
+_BESIDE = ("provenance", "seen", "png", "examples", "rounded_to")
 """Parts of results that may differ between machines and stores: where it ran, which training
-problems that store had, pictures and what is shown with them."""
+problems that store had, pictures and what is shown with them, the precision of the weights."""
 
 
 def _difference(ours: Any, theirs: Any, where: str = "result") -> str | None:

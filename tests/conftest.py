@@ -30,3 +30,11 @@ def s3_store(s3_server, monkeypatch):
     made = Store(f"s3://{bucket}/prefix")
     made.filesystem.mkdir(bucket)
     return made
+
+
+@pytest.fixture(params=["file", "s3"])
+def any_store(request, tmp_path):
+    """An empty store, once in a folder and once on S3."""
+    if request.param == "file":
+        return Store(str(tmp_path / "store"))
+    return request.getfixturevalue("s3_store")

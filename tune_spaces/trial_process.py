@@ -29,8 +29,9 @@ from typing import Any, Literal
 
 import pyarrow
 
+from raise_model.claims import Process
 from raise_model.specs import TrialSpec
-from raise_model.store import Process, Store
+from raise_model.store import Store
 
 GIVE_BACK_SECONDS = 120.0
 """For so long a killed process may take to be gone, and the store to answer."""
@@ -270,8 +271,8 @@ def _train_and_say(say: Callable[[Any], None], request: Mapping[str, Any]) -> No
     """Train; say the rows, and last how it ended."""
     import torch
 
+    from raise_model.claims import ClaimLost, Held
     from raise_model.errors import UserError
-    from raise_model.store import ClaimLost, Held
     from raise_model.training.trial import run_trial
 
     try:

@@ -56,7 +56,7 @@ def evaluate(
         )
     target = resolve_device(device)
     solver = registry.build(spec.model, spec.config, spec.data.image_size, spec.seed).to(target)
-    step = load_best(trial, solver)
+    best = load_best(trial, solver)
     result = protocol.run(
         Task(
             solver=solver, problems=problems, trial=spec, evaluation=evaluation, device=target,
@@ -64,7 +64,10 @@ def evaluate(
         )
     )  # fmt: skip
     result |= {"seen": _seen(store, spec, problems.manifest, result, cache)}
-    return result | {"best_step": step, "provenance": provenance(target)}
+    if best.rounded_to:
+        # Other numbers than those of the training's own weights are then no contradiction.
+        result |= {"rounded_to": best.rounded_to}
+    return result | {"best_step": best.step, "provenance": provenance(target)}
 
 
 def _seen(

@@ -31,6 +31,11 @@ class Checkpoint:
     tensors: dict[str, Any]
     meta: dict[str, Any]
 
+    @property
+    def rounded_to(self) -> str | None:
+        """Precision that imported weights were rounded to; None for those of the training."""
+        return self.meta.get("rounded_to")
+
 
 def save(
     folder: TrialFolder, kind: Kind, step: int, tensors: Mapping[str, Any], meta: Mapping[str, Any]
@@ -86,8 +91,9 @@ def _load_pair(folder: TrialFolder, name: str) -> Checkpoint | None:
     return Checkpoint(step=step, tensors=tensors, meta=meta)
 
 
-def load_best(folder: TrialFolder, solver: Solver) -> int:
-    """Load the best weights (all parameters and buffers) of a finished trial; return their step.
+def load_best(folder: TrialFolder, solver: Solver) -> Checkpoint:
+    """Load the best weights (all parameters and buffers) of a finished trial into a solver;
+    return what was loaded.
 
     :raises UserError: if the trial is unfinished or its weights are missing or damaged.
     """
@@ -102,4 +108,4 @@ def load_best(folder: TrialFolder, solver: Solver) -> int:
             "or delete the trial's folder to train it again"
         )
     solver.load_state_dict(checkpoint.tensors["solver"])
-    return step
+    return checkpoint

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from raise_model.claims import Claim
 from raise_model.data.loader import ProblemSet, load
 from raise_model.data.splits import labelled_subset
 from raise_model.errors import UserError
@@ -20,7 +21,7 @@ from raise_model.models import registry
 from raise_model.models.solver import Solver
 from raise_model.provenance import provenance
 from raise_model.specs import TrialSpec
-from raise_model.store import Claim, Store, TrialFolder
+from raise_model.store import Store, TrialFolder
 from raise_model.training import checkpoint
 from raise_model.training.batches import ProblemStream
 from raise_model.training.device import DeviceChoice, check_precision, resolve_device

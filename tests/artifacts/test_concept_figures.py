@@ -50,7 +50,7 @@ def test_pictures_of_results_become_figures_of_the_smallest_seed(store, evaluate
         assert f"{kind}_{name}" in figures
         assert f"{kind}_{make_spec(2).name}" not in figures
         caption = figures[f"{kind}_{name}"].caption
-        assert "raven, split test" in caption
+        assert "RAVEN, split test" in caption
         assert f"{name} (preset custom, seed 1)" in caption
     matrix, errors = figures[f"odd_one_out_candidate_{name}"].draw().axes
     assert "called odd: panel 6, type" in matrix.get_title(loc="left")

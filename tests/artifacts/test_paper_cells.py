@@ -2,14 +2,12 @@
 
 import dataclasses
 import itertools
-import json
-import shlex
 
 import pandas as pd
 import pytest
 
 from artifacts import published
-from artifacts.gaps import gaps
+from artifacts.gaps import Asking, gaps
 from artifacts.numbers import selection_numbers
 from artifacts.paper_cells import paper_cells
 from artifacts.paper_tables import paper_tables
@@ -179,7 +177,7 @@ def test_each_cell_shows_its_own_training_and_evaluation():
             filled += 1
     # Without the tables' rows of PrAE, ALANS and the three GCA: 5 of 10 models.
     assert filled == 912 - 5 * (16 + 6 + 2)
-    assert not [gap for gap in gaps(cells_of(records), None) if gap.command]
+    assert not [gap for gap in gaps(cells_of(records), Asking(preset=None)) if gap.command]
 
 
 def test_a_training_of_another_ratio_is_not_the_papers():
@@ -240,68 +238,6 @@ def test_error_of_a_published_average_is_that_of_seven_samples():
     percent = [99.2, 98.5, 99.3, 97.6, 89.3, 68.2, 77.7]
     variance = sum(p / 100 * (1 - p / 100) / 2000 for p in percent)
     assert found.error == pytest.approx(variance**0.5 / 7)
-
-
-def parsed(command):
-    words = shlex.split(command)
-    assert words[:4] == ["prefect", "deployment", "run", "raise/full-repro"]
-    assert words[4::2] == ["-p"] * len(words[5::2])
-    pairs = dict(word.split("=", 1) for word in words[5::2])
-    return {key: json.loads(v) if v[0] == "[" else v for key, v in pairs.items()}
-
-
-def test_commands_name_every_missing_cell_and_no_other():
-    cells = cells_of([with_accuracy("demo", 0.9)], "demo")
-    found = gaps(cells, "demo")
-    asked = set()
-    for gap in found:
-        if gap.command:
-            values = parsed(gap.command)
-            assert values["preset"] == "demo"
-            for study in values["studies"]:
-                asked |= set(itertools.product([study], values["models"], values["configurations"]))
-    # What one training misses is asked for in one cell's study, model and configuration; that
-    # only I-RAVEN is missing of Center is a reason too.
-    wanted = {
-        (each.study, each.model, name)
-        for each in cells
-        if each.ours is None and each.is_buildable and each.cell.configuration != "average"
-        for name in each.configurations
-    }
-    assert asked == wanted
-    assert sum(gap.cells for gap in found) == sum(each.ours is None for each in cells)
-    no_solver = [gap for gap in found if not gap.command]
-    assert {model for gap in no_solver for model in gap.models} == {"prae", "alans", "gca"}
-
-
-def test_commands_name_a_store_that_is_not_the_default():
-    place = "/a folder/it's"
-    for gap in gaps(cells_of([]), "lite", store=place):
-        if gap.command:
-            pair = shlex.split(gap.command)[-1]
-            assert pair.startswith("store=")
-            assert json.loads(pair.removeprefix("store=")) == place
-    (on_s3, *_) = [gap.command for gap in gaps(cells_of([]), "lite", store="s3://raise/store")][1:]
-    assert on_s3.endswith(""" -p store='"s3://raise/store"'""")
-    assert "store=" not in "".join(gap.command for gap in gaps(cells_of([]), "lite"))
-
-
-def test_too_few_seeds_are_missing_too():
-    cells = cells_of([with_accuracy("demo", 0.9)], "demo")
-    answers = {"models": ["raise"], "configurations": ["center"]}
-
-    def asks_for_center(seeds):
-        return [
-            gap for gap in gaps(cells, "demo", seeds)
-            if gap.study == "main_table" and "raise" in gap.models
-            and set(answers["configurations"]) <= set(gap.configurations)
-        ]  # fmt: skip
-
-    one_seed = sum(gap.cells for gap in gaps(cells, "demo", 1))
-    two_seeds = sum(gap.cells for gap in gaps(cells, "demo", 2))
-    # The main table's cell of Center, and the same number in the table of answer selection.
-    assert two_seeds == one_seed + 2
-    assert asks_for_center(2)
 
 
 def test_the_newest_revision_stands_in_the_table():

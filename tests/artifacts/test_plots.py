@@ -49,6 +49,8 @@ def test_label_ratios_have_a_panel_a_configuration_and_a_line_a_group():
     assert [list(values) for values in drawn] == [[20.0, 90.0]]
     ticks = [label.get_text() for label in figure.axes[1].get_xticklabels()]
     assert ticks == ["0", "5"]
+    # In a page figures have their own size: one panel is no wider than a telephone's screen.
+    assert plots.label_ratio_curves([group]).get_size_inches()[0] * 96 <= 340
 
 
 def test_positions_show_models_that_the_paper_lacks():

@@ -77,3 +77,20 @@ def test_answers_are_framed_where_panels_were_missing(tmp_path):
     assert frames(used[3]) == [(1, 0, 1), (2, 2, 1)]
     assert np.array_equal(used[4].images[0].get_array()[12:, 12:], shown[4, 8])
     figure.savefig(tmp_path / "answers.svg")
+
+
+def test_slanted_names_are_not_cut(tmp_path):
+    names = ["type0", "number/position0", None]
+    example = OddExample(panels=panels(9), errors=np.ones((9, 3)), odd=2, title="one\ntwo")
+    drawn = (
+        draw_odd_one_out([example], names),
+        draw_traversal(panels(3, 12), np.zeros((2, 3)), ["type0", "number/position0"], [0, 1]),
+    )
+    for figure in drawn:
+        figure.canvas.draw()
+        tops = [
+            label.get_window_extent().y1 / figure.dpi
+            for axes in figure.axes for label in axes.get_xticklabels() if label.get_text()
+        ]  # fmt: skip
+        height = figure.get_size_inches()[1]
+        assert height - 0.5 < max(tops) <= height

@@ -34,28 +34,42 @@ def test_curves_are_against_steps_and_minutes_with_a_line_a_seed():
     assert list(lines[1][0].get_ydata()) == [25.0, 96.0, 95.0]
     # Two seeds: one name; and the two marks.
     texts = [text.get_text() for text in figure.axes[3].get_legend().get_texts()]
-    assert texts == ["RAISE, 2 seeds", "first of 95 %", "first of the paper's"]
+    assert texts == ["RAISE, 2 seeds", "first with 95 %", "first with the paper's"]
+
+
+def styles_of(axes):
+    """Colour and line of each curve of a panel, by the name in the legend or of its seeds."""
+    found, name = {}, None
+    for line in axes.get_lines():
+        if len(line.get_xdata()) == 3:
+            name = name if line.get_label().startswith("_") else line.get_label()
+            style = (line.get_color(), line.get_linestyle(), line._unscaled_dash_pattern)
+            found.setdefault(name.partition(", ")[0], set()).add(style)
+    return found
 
 
 def test_a_setting_has_one_style_in_every_panel_and_no_other_has_it():
-    labels = [f"RAISE, {steps} steps" for steps in range(6)]
+    labels = [f"setting {number}" for number in range(12)]
     figure = training_curves(
         [
-            *(curve(label=label) for label in labels),
+            *(curve(label=label) for label in labels for _ in range(3)),
             *(curve("left_right", label=label) for label in reversed(labels)),
             curve("up_down", label=labels[5]),
         ]
     )
-    styles = [
-        {
-            line.get_label(): line._unscaled_dash_pattern
-            for line in axes.get_lines()
-            if len(line.get_xdata()) == 3
-        }
-        for axes in figure.axes
-    ]
-    assert len({repr(style) for style in styles[0].values()}) == 6
-    assert all(styles[0][name] == style for each in styles for name, style in each.items())
+    panels = [styles_of(axes) for axes in figure.axes]
+    # Three seeds have one style.
+    assert all(len(styles) == 1 for styles in panels[0].values())
+    assert len({repr(styles) for styles in panels[0].values()}) == 12
+    assert len({next(iter(styles))[0] for styles in list(panels[0].values())[:10]}) == 10
+    assert all(panels[0][name] == styles for each in panels for name, styles in each.items())
+
+
+def test_the_legend_stands_beside_the_axes():
+    figure = training_curves([curve(label=f"setting {number}") for number in range(9)])
+    figure.canvas.draw()
+    _, axes = figure.axes
+    assert axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1
 
 
 def test_marks_stand_where_the_values_were_reached():

@@ -87,3 +87,18 @@ def test_mark_uses_the_printed_deviation_of_ten_trials():
 
 def test_no_mark_with_fewer_than_three_seeds():
     assert mark(0.5, 0.5, 2, Published(accuracy=0.5, std=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("dataset", "title"),
+    [
+        ("raven", "RAVEN"),
+        ("iraven", "I-RAVEN"),
+        ("iraven_paired", "I-RAVEN (paired)"),
+        ("iraven_overlapping", "I-RAVEN (overlapping)"),
+        ("raven_published_held_out", "RAVEN (published files, held out)"),
+        ("mine", "mine"),
+    ],
+)
+def test_a_data_set_has_its_published_name_and_says_how_it_differs(dataset, title):
+    assert published.dataset_title(dataset) == title

@@ -22,10 +22,15 @@ def clock():
     return Clock()
 
 
+def specs(names):
+    return [SimpleNamespace(name=name, steps=100, validate_every=10) for name in names]
+
+
 @pytest.fixture
 def board(clock):
-    specs = [SimpleNamespace(name=name, steps=100, validate_every=10) for name in "abcd"]
-    return Board(specs, clock)  # type: ignore[arg-type]
+    board = Board(specs("abcd"), clock)
+    with board.training():
+        yield board
 
 
 def row(step, accuracy):
@@ -39,6 +44,33 @@ def test_time_left_counts_only_steps_of_this_run(board, clock):
     board.report("b", row(60, 0.2))  # resumed at 50: ten steps in ten seconds
     assert board.seconds_left == pytest.approx(40 + 100 + 100)
     assert board.fraction == pytest.approx((100 + 60) / 400)
+
+
+def test_a_step_counts_by_its_cost(clock):
+    board = Board(specs("ab"), clock, cost=lambda spec: {"a": 0.1, "b": 0.3}[spec.name])
+    with board.training():
+        board.report("a", row(10, 0.2))  # the first of a trial that starts anew
+        clock.now = 5.0
+        board.report("a", row(50, 0.2))
+    assert board.fraction == pytest.approx(5 / 40)
+    assert board.seconds_left == pytest.approx(35)
+
+
+def test_only_time_of_training_counts(clock):
+    board = Board(specs("ab"), clock)
+    clock.now = 1000.0  # data sets were made
+    with board.training():
+        board.report("a", row(10, 0.2))
+        clock.now += 10
+        board.report("a", row(100, 0.2))
+        board.set_state("a", "done")
+    clock.now += 1000  # evaluations
+    assert board.seconds_left == pytest.approx(10)
+    with board.training():
+        board.report("b", row(10, 0.2))
+        clock.now += 5
+        board.report("b", row(50, 0.2))
+        assert board.seconds_left == pytest.approx(5)
 
 
 def test_there_is_no_estimate_before_the_first_report(board, clock):
@@ -72,7 +104,7 @@ def test_the_line_names_states_best_accuracy_and_time(board, clock):
     board.report("a", row(20, 0.125))
     assert board.line() == (
         "trials 0/4 done, 1 running, 1 waiting, 0 failed; "
-        "best validation accuracy 0.250 (median 0.250); about 10 min left"
+        "best validation accuracy 0.250 (median 0.250); about 10 min of training left"
     )
 
 
@@ -88,7 +120,7 @@ def test_sums_kept_are_sums_taken_anew(clock):
     """After a random walk of states and reports they are what a fresh count gives."""
     draw = random.Random(0)
     names = [f"trial{number}" for number in range(20)]
-    board = Board([SimpleNamespace(name=n, steps=100, validate_every=10) for n in names], clock)
+    board = Board(specs(names), clock)
     states = ("queued", "running", "retrying", "waiting", "pruned", "failed", "done")
     last, best, state = dict.fromkeys(names, 0), {}, dict.fromkeys(names, "queued")
     for _ in range(500):

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -68,30 +67,15 @@ def test_no_training_of_the_preset_is_said(run, store, tmp_path):
     assert "1 finished training of this store is not of preset lite" in found.stdout
 
 
-@pytest.fixture
-def results(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAISE_HOME", str(tmp_path / "home"))
-    return lambda *arguments: CliRunner().invoke(cli, ["results", *arguments])
-
-
-def test_results_of_a_run_resolve_auto_and_read_its_store(results, store, monkeypatch):
-    asked = []
-    monkeypatch.setattr("flows.tables.lower", lambda request, digest: asked.append(request) or
-                        SimpleNamespace(evaluations=None))  # fmt: skip
-    parameters = ["-p", 'configurations=["center"]', "-p", "device=cpu"]
-    found = results(*parameters, "-p", f"store={store.root}")
-    assert found.exit_code == 0, found.output
-    assert "87.5" in found.stdout
-    assert (asked[0].preset, asked[0].configurations) == ("lite", ["center"])
-
-
 @pytest.mark.parametrize("place", ["missing", "file"])
-def test_results_of_no_store_are_one_line(results, tmp_path, place):
+def test_a_report_of_no_store_is_one_line_and_writes_nothing(run, tmp_path, place):
     (tmp_path / "file").write_text("")
-    found = results("--store", str(tmp_path / place))
+    found = run("--store", str(tmp_path / place), "--output", str(tmp_path / "out"))
     assert found.exit_code == 2
     assert found.stderr.startswith(f"error: store {tmp_path / place} ")
     assert found.stderr.count("\n") == 1
+    assert found.stdout == ""
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_damaged_record_leaves_nothing_behind(run, store, tmp_path):

@@ -109,13 +109,13 @@ def test_a_run_elsewhere_is_told_with_its_stages_and_parameters(client, monkeypa
             key=ARTIFACT_KEY,
             type="progress",
             data=40.0,
-            description=f"- ingest: 4 splits\n- train: {line}\n- evaluate: to come",
+            description=f"- problems: 4 splits\n- train: {line}\n- evaluate: to come",
             flow_run_id=run.id,
         )
     )
     found = {status.id: status for status in read_runs(client)}[str(run.id)]
     assert (found.state, found.percent) == ("Running", 40.0)
-    assert found.stages == {"ingest": "4 splits", "train": line}
+    assert found.stages == {"problems": "4 splits", "train": line}
     assert found.parameters == {"preset": "lite"}
     monkeypatch.setenv("RAISE_HOME", str(tmp_path))
     monkeypatch.setenv("PREFECT_API_URL", PREFECT_API_URL.value())

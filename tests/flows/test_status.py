@@ -100,5 +100,5 @@ def test_only_addresses_of_servers_are_asked():
 
 
 def test_stages_that_have_not_begun_are_left_out():
-    text = f"- ingest: 4 splits\n- train: {LINE}\n- evaluate: to come\n- other: x"
-    assert _stages(text) == {"ingest": "4 splits", "train": LINE}
+    text = f"- problems: 4 splits\n- train: {LINE}\n- evaluate: to come\n- other: x"
+    assert _stages(text) == {"problems": "4 splits", "train": LINE}

@@ -15,6 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from raise_model import atomic_write
 from raise_model.errors import UserError
 from raise_model.specs import DataSpec, EvaluationSpec, TrialSpec
 from raise_model.store import Store
@@ -207,6 +208,63 @@ def test_other_results_of_the_same_evaluation_are_refused(theirs, pattern, recor
     assert not target.trial(first).is_done
 
 
+ROUNDED = RESULT | {"accuracy": [0.5], "correct": ["1100"], "rounded_to": "bf16"}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(ROUNDED, RESULT), (RESULT, ROUNDED)])
+def test_a_result_of_weights_of_another_precision_stays_and_is_named(
+    ours, theirs, store, target, tmp_path, caplog
+):
+    folder = tmp_path / "records"
+    finish(store, SPEC, evaluations=[(EVALUATION, theirs)])
+    export_trials(store, folder)
+    finish(target, SPEC, evaluations=[(EVALUATION, ours)])
+    assert import_trials(target, folder).present == [SPEC.name]
+    assert target.trial(SPEC).evaluation(EVALUATION).result() == ours
+    export_trials(target, folder)
+    record = json.loads((folder / f"{SPEC.name}.json").read_text())
+    assert [e["result"] for e in record["evaluations"]] == [theirs]
+    said = [r.getMessage() for r in caplog.records]
+    assert len(said) == 2
+    assert all("1 result kept as before" in text and EVALUATION.name in text for text in said)
+    # The same precision on both sides is a contradiction.
+    export_trials(store, tmp_path / "same")
+    other = theirs | {"accuracy": [1.0], "correct": ["1111"]}
+    path = tmp_path / "same" / f"{SPEC.name}.json"
+    change = json.loads(path.read_text())
+    change["evaluations"][0]["result"] = other
+    path.write_text(json.dumps(change))
+    refused(lambda: import_trials(store, tmp_path / "same"), "another accuracy there")
+
+
+def test_weights_that_are_missing_or_damaged_come_with_a_later_import(records, target, tmp_path):
+    bare = Path(shutil.copytree(records, tmp_path / "bare"))
+    for path in bare.glob("*.safetensors"):
+        path.unlink()
+    assert not import_trials(target, bare).weights_added
+    assert checkpoint.load(target.trial(SPEC), "best", step=6) is None
+    report = import_trials(target, records)
+    assert sorted(report.present) == sorted((SPEC.name, OTHER.name))
+    assert report.weights_added == [SPEC.name]
+    best = checkpoint.load(target.trial(SPEC), "best", step=6)
+    assert best is not None
+    assert best.rounded_to == "bf16"
+    # The other way round nothing is taken away.
+    assert not import_trials(target, bare).weights_added
+    assert not import_trials(target, records).weights_added
+    target.write(target.trial(SPEC).file("best-00000006.pt"), b"torn")
+    assert import_trials(target, records).weights_added == [SPEC.name]
+    assert checkpoint.load(target.trial(SPEC), "best", step=6) is not None
+
+
+def test_weights_of_the_training_stay_as_they_are(records, target):
+    finish(target, SPEC)
+    assert not import_trials(target, records).weights_added
+    best = checkpoint.load(target.trial(SPEC), "best", step=6)
+    assert best is not None
+    assert best.rounded_to is None
+
+
 def test_weights_of_another_trial_are_refused(records, target):
     path = records / f"{SPEC.name}.bf16.safetensors"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -287,7 +345,7 @@ def test_export_onto_a_bucket_is_refused(store):
 
 @pytest.mark.parametrize("step", range(1, 12))
 def test_an_import_cut_short_is_repaired_by_the_next(step, records, target, monkeypatch):
-    written = Store._written
+    written = atomic_write._written
     calls = []
 
     def full(path, data, *, durable):
@@ -296,7 +354,7 @@ def test_an_import_cut_short_is_repaired_by_the_next(step, records, target, monk
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         return written(path, data, durable=durable)
 
-    monkeypatch.setattr(Store, "_written", staticmethod(full))
+    monkeypatch.setattr(atomic_write, "_written", full)
     with pytest.raises(OSError, match="No space"):
         import_trials(target, records)
     monkeypatch.undo()
@@ -319,5 +377,5 @@ def test_a_trial_that_another_process_holds_is_named(records, target):
 
 def test_import_of_what_is_there_writes_nothing(records, target, monkeypatch):
     import_trials(target, records)
-    monkeypatch.setattr(Store, "_written", None)
+    monkeypatch.setattr(atomic_write, "_written", None)
     assert len(import_trials(target, records).present) == 2

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from ray.tune.schedulers import TrialScheduler
 
-from raise_model.store import Process
+from raise_model.claims import Process
 from tune_spaces.halving import Halving, ended_curve, is_pruned, write_pruned
 from tune_spaces.sweep import _Progress, _Watcher
 from tune_spaces.trial_process import Ended, Nursery

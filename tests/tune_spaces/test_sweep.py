@@ -21,7 +21,8 @@ import pytest
 import ray
 import torch
 
-from raise_model.store import Process, Store
+from raise_model.claims import Process
+from raise_model.store import Store
 from raise_model.training.trial import run_trial
 from tune_spaces import sweep as sweep_module
 from tune_spaces.cluster import Resources

@@ -30,8 +30,8 @@ from raise_model.problem import Batch
 GOLDEN = Path(__file__).parent.parent / "golden" / "transformer.json"
 SIZE = 12
 SETTINGS = {
-    "paper": (named.paper, 64), "lite": (partial(named.lite, "left_right"), 32), "demo": (named.demo, 20),
-    "smoke": (named.smoke, 20),
+    "paper": (named.paper, 64), "lite": (partial(named.lite, "left_right"), 32),
+    "demo": (named.demo, 20), "smoke": (named.smoke, 20),
 }  # fmt: skip
 
 

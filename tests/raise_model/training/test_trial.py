@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from raise_model import store_transfer
+from raise_model.claims import Held
 from raise_model.data.generate import generate
 from raise_model.errors import UserError
 from raise_model.evaluation.evaluate import PROTOCOLS, evaluate
 from raise_model.presets import trial_spec
 from raise_model.specs import EvaluationSpec
-from raise_model.store import Held, Store
+from raise_model.store import Store
 from raise_model.store_transfer import export_trials, import_trials
 from raise_model.training import trial as trial_module
 from raise_model.training.trial import run_trial
@@ -286,6 +287,9 @@ def test_records_carry_finished_work_and_refuse_conflicts(store, spec, run, data
     for name, tensor in exact.items():
         expected = tensor.bfloat16() if tensor.is_floating_point() else tensor
         assert torch.equal(rounded[name], expected)
+    (tmp_path / "target" / "datasets").symlink_to(data[0] / "store" / "datasets")
+    again = evaluate(target, target.trial(spec), evaluation, device="cpu", cache=data[0] / "cache")
+    assert (result.get("rounded_to"), again["rounded_to"]) == (None, "bf16")
 
     changed = json.loads(record.read_text())
     changed["done"]["validation_accuracy"] += 0.1
