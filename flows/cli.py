@@ -66,9 +66,9 @@ class Commands(click.Group):
 @click.version_option(package_name="raise-rpm")
 def cli(debug: bool) -> None:
     """RAISE (ICLR 2024), reproduced as a sweep on Ray Tune with Prefect and MLflow."""
+    # Whoever makes settings anew is not held up by damaged ones.
     if click.get_current_context().invoked_subcommand != "cluster-env":
         load(raise_home())
-    load(raise_home())
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ GPUS: Mapping[str, Hardware] = {
 DEFAULT_GPU = "H100"
 
 _ROUND: Mapping[str, Mapping[str, float]] = {
-    "lite": {"raise": 0.2, "transformer": 0.16, "anp": 0.17, "lgpp": 0.25, "clap": 0.3},
+    "lite": {"raise": 0.2, "transformer": 0.06, "anp": 0.13, "lgpp": 0.09, "clap": 0.09},
     "demo": {"raise": 0.1, "transformer": 0.04, "anp": 0.08, "lgpp": 0.06, "clap": 0.08},
     "smoke": {"raise": 0.03},
 }

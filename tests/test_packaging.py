@@ -30,7 +30,7 @@ def test_wheel_holds_the_four_packages_and_the_published_numbers(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert top == PACKAGES
-    assert "artifacts/published.csv" in names
+    assert {"artifacts/published.csv", "flows/step_costs.csv"} <= set(names)
     assert not any(name.startswith("artifacts/reports") for name in names)
 
 

@@ -56,6 +56,13 @@ def test_down_without_services_is_no_error(run):
     assert found.stdout.startswith("nothing runs in ")
 
 
+def test_settings_are_made_anew_where_those_of_the_shell_are_refused(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", "http://user:secret@cluster:4200/api")
+    assert run("status").exit_code == 2
+    assert run("cluster-env", str(tmp_path / "new")).exit_code == 0
+    assert (tmp_path / "new" / "cluster.env").exists()
+
+
 def test_doctor_passes_here_and_ends_with_json(run):
     found = run("doctor", "--json")
     assert found.exit_code == 0, found.output

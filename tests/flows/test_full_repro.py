@@ -130,7 +130,7 @@ def test_first_seeds_are_evaluated_and_reported_before_the_others_are_trained(cl
 
     for name, call in (("train", train), ("evaluate", evaluate), ("report", report)):
         monkeypatch.setattr(module, name, noted(name, call))
-    assert run(trials=3).is_completed()
+    assert run(trials=3, max_concurrent=1).is_completed()
     assert order == ["train", "evaluate", "report"] * 2
     assert ["-s0-" in name for name in cluster.trained] == [True, False, False]
     assert len(set(cluster.trained)) == len(cluster.trained)
