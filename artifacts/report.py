@@ -3,9 +3,7 @@
 A report is made in memory and then written, so that a damaged record leaves nothing behind.
 """
 
-import contextlib
 import dataclasses
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +37,7 @@ from artifacts.report_tables import COVERAGE, NOTHING, ROUNDING, SIGNS, ReportTa
 from artifacts.settings import is_ablation, root
 from artifacts.studies import ratio_groups, study_gaps
 from artifacts.training_table import ranked, training_curve, training_table
+from raise_model import atomic_write
 from raise_model.errors import UserError
 from raise_model.store import Store
 
@@ -306,21 +305,8 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> None:
     """
     try:
         for name, content in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, content)
+            atomic_write.replace(folder / name, content, durable=False)
     except OSError as error:
         raise UserError(
             f"cannot write {folder}: {error.strerror or error}; choose another with --output"
         ) from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".writing-{os.getpid()}-{path.name}")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise

@@ -13,11 +13,9 @@ from artifacts.paper_tables import LABELS
 from artifacts.records import EvaluationRecord, TrialRecord
 from artifacts.settings import ABLATION, ABLATION_AS_PUBLISHED, CUSTOM, root, setting
 from raise_model.models import registry
-from raise_model.presets import ABLATION_PRESET, LABEL_RATIOS, training_preset
+from raise_model.presets import ABLATION_PRESET, LABEL_RATIOS, RATIOS, training_preset
 from raise_model.specs import TrialSpec, canonical_json
 
-RATIOS: Sequence[float] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Shares of labelled problems of the study ``label_ratio``."""
 ABLATION_CONFIGURATIONS = ("center", "left_right", "grid_2x2")
 ODD = ("any", "candidate")
 """Kinds of odd panels of the study ``odd_one_out``."""

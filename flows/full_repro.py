@@ -20,6 +20,7 @@ from pydantic import Field
 
 from artifacts.tracking import Tracker
 from flows.board import Board
+from flows.costs import Costs
 from flows.evaluate import evaluate
 from flows.ingest import ingest
 from flows.lowering import waves
@@ -94,7 +95,8 @@ def _stages(
     lowered = lower(request, lambda *split: digests[split])
     tracker.start_study(request.preset, lowered.trials, params)
     tracker.reconcile(store)
-    board = Board(lowered.trials)
+    costs = Costs(store, request.preset, resources.device)
+    board = Board(lowered.trials, cost=lambda spec: costs.step(spec).seconds)
     ended: Counter[str] = Counter()
     trained = 0
     failed: dict[str, str] = {}

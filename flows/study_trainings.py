@@ -7,10 +7,8 @@ from flows.presets import DATASETS, Configuration
 from flows.request import Request
 from raise_model.data.held_out import held_out_name
 from raise_model.errors import UserError
-from raise_model.presets import ABLATION_PRESET, as_published, shortened
+from raise_model.presets import ABLATION_PRESET, RATIOS, as_published, shortened
 
-RATIOS: Sequence[float] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Shares of labelled training problems on the curve."""
 RATIO_CONFIGURATIONS: Sequence[Configuration] = ("center",)
 """Where the curve is drawn unless a request says otherwise."""
 NOISY: Sequence[Configuration] = ("out_in_grid_uni", "grid_2x2_uni", "grid_3x3_uni")

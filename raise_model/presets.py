@@ -5,7 +5,7 @@ minutes, ``smoke`` in seconds (it learns nothing).  Model widths and learning ra
 the model's own ``config`` module.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -299,6 +299,8 @@ def trial_spec(
     )
 
 
+RATIOS: Sequence[float] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Shares of labelled training problems on the curve over them."""
 ABLATION_PRESET = "lite"
 """What an ablation shortens."""
 _ABLATION_SHARE = 1 / 3

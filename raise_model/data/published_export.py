@@ -12,8 +12,6 @@ attributes of RAVEN's candidates, which only I-RAVEN's files name.
 
 import io
 import json
-import os
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,6 +22,7 @@ import cv2
 import numpy as np
 from jaxtyping import UInt8
 
+from raise_model import atomic_write
 from raise_model.data import schema
 from raise_model.data.grammar import ANGLES, COLORS, CONFIGURATIONS, SIZES, TYPES, Slot
 from raise_model.data.render import OUTLINE, polygon, render_panels
@@ -118,12 +117,7 @@ def _write(path: Path, data: bytes) -> None:
         if path.read_bytes() != data:
             raise UserError(f"{path} is there with other content; export to another folder")
         return
-    partial = path.with_name(f".writing-{uuid.uuid4().hex}")
-    try:
-        partial.write_bytes(data)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    atomic_write.replace(path, data, durable=False)
 
 
 def npz(problem: Problem, configuration: str) -> bytes:

@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing_partial(store, tmp_path, m
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("raise_model.data.published_export.os.replace", full)
+    monkeypatch.setattr("raise_model.atomic_write.os.replace", full)
     with pytest.raises(UserError, match=r"cannot write .*No space left"):
         export(store, tmp_path / "files", dataset="iraven", configuration="out_in_grid",
                split="test")  # fmt: skip
