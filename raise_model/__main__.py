@@ -133,7 +133,9 @@ def _evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(
             f"unknown protocol {arguments.protocol!r}; known protocols: {', '.join(PROTOCOLS)}"
         )
-    options = {"space": arguments.space} if "space" in protocol.options else {}
+    options = {name: of[0] for name, of in protocol.options.items() if not isinstance(of, type)}
+    if "space" in options:
+        options["space"] = arguments.space
     spec = EvaluationSpec(
         protocol=arguments.protocol,
         options=options | dict(arguments.option),
@@ -245,7 +247,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--space", default="latent", choices=("latent", "pixel"))
     command.add_argument(
         "--option", type=_option, action="append", default=[], metavar="NAME=VALUE",
-        help="another option of the protocol, e.g. odd=any",
+        help="another option of the protocol, e.g. odd=any; default: its first value",
     )  # fmt: skip
     command.add_argument("--rounds", type=_positive, default=1)
     command.add_argument("--device", **device)

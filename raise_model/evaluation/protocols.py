@@ -44,15 +44,16 @@ class Protocol:
     """Raised whenever the protocol's numbers change; part of an evaluation's identity."""
     run: Callable[[Task], dict[str, Any]]
     options: Mapping[str, Sequence[Any] | type[int] | type[float]]
-    """Values of each option, or the kind of number (above 0; a float may be 0)."""
+    """Values of each option, the usual one first, or the kind of number (above 0; a float may
+    be 0)."""
 
     def check(self, evaluation: EvaluationSpec) -> None:
         """:raises UserError: unless the spec has these options, with values that they take."""
         given = evaluation.options
         if set(given) != set(self.options):
+            wanted = f"the options {', '.join(self.options)}" if self.options else "no options"
             raise UserError(
-                f"{evaluation.protocol} takes the options {', '.join(self.options) or 'none'}, "
-                f"not {', '.join(given) or 'none'}"
+                f"{evaluation.protocol} takes {wanted}; given: {', '.join(given) or 'none'}"
             )
         for name, allowed in self.options.items():
             value = given[name]

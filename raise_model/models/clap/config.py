@@ -65,6 +65,9 @@ class ClapConfig:
     """Masks predicted from one encoding of the nine panels, 1 (authors' code) to 9."""
     max_missing: int
     """A mask hides 1 to so many panels."""
+    functions_from: Literal["all", "known"]
+    """Cells whose functions predict in training: all nine (authors' code), pulled together with
+    those of the known cells by their divergence; or the known ones, as when answering."""
     decoded_panels: Literal["targets", "all"]
     """Panels reconstructed in a step: each mask's (authors' code), or all nine in their place."""
     batch_size: int
@@ -156,6 +159,7 @@ def paper(configuration: str) -> ClapConfig:
         correlation_samples=2048,
         masks_per_problem=1,
         max_missing=2,
+        functions_from="all",
         decoded_panels="targets",
         batch_size=256,
         learning_rate=5e-4,
@@ -191,6 +195,7 @@ def lite(configuration: str) -> ClapConfig:
         beta_function=row.beta_function / 100,
         beta_total_correlation=row.beta_total_correlation / 10,
         masks_per_problem=9,
+        functions_from="known",
         decoded_panels="all",
         batch_size=32,
         learning_rate=1e-3,

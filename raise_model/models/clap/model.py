@@ -136,12 +136,14 @@ class Clap(Solver):
         missing = masked.flatten(0, 1)
         points = self.processes.points(codes)
         prior = self.processes.functions(points, masked)
-        informed = self.processes.functions(points, torch.zeros_like(masked[:1]))
-        informed = Normal(
-            informed.mean.repeat(1, len(masks), 1),
-            informed.stddev.repeat(1, len(masks), 1),
-            validate_args=False,
-        )
+        informed = prior
+        if config.functions_from == "all":
+            informed = self.processes.functions(points, torch.zeros_like(masked[:1]))
+            informed = Normal(
+                informed.mean.repeat(1, len(masks), 1),
+                informed.stddev.repeat(1, len(masks), 1),
+                validate_args=False,
+            )
         predicted = self.processes.values(_sample(informed, generator), missing)
         every = missing.new_ones(problems, NUM_PANELS)
         drawn = missing if config.decoded_panels == "targets" else every

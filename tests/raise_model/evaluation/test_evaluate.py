@@ -33,8 +33,8 @@ def test_unknown_protocol_and_revision_are_refused(tmp_path, changes, message):
 @pytest.mark.parametrize(
     ("protocol", "options", "message"),
     [
-        ("rule_accuracy", {"space": "latent"}, "rule_accuracy takes the options none, not space"),
-        ("bottom_right", {}, "bottom_right takes the options space, not none"),
+        ("rule_accuracy", {"space": "latent"}, "rule_accuracy takes no options; given: space"),
+        ("bottom_right", {}, "bottom_right takes the options space; given: none"),
         ("odd_one_out", {"odd": "top"}, "odd is one of any, bottom_right, candidate, not 'top'"),
         (
             "multi_answer",
