@@ -40,7 +40,7 @@ def tiny(**changes):
         num_concepts=5, encoder_channels=(3, 7), encoder_kernels=(4, 3), encoder_strides=(2, 3),
         encoder_paddings=(1, 0), encoder_hidden=11, decoder_hidden=13, decoder_channels=(7, 5),
         sigma_z=0.2, beta_target=3.0, beta_function=5.0, beta_total_correlation=7.0,
-        reconstruction_weight=2.0, learning_rate=1e-3,
+        reconstruction_weight=2.0, learning_rate=1e-3, functions_from="all", concept_size=3,
     )  # fmt: skip
     return dataclasses.replace(small, **changes)
 
@@ -167,10 +167,14 @@ def test_predictions_equal_those_by_hand(number, batch):
             torch.testing.assert_close(prediction.images[b], images)
 
 
-@pytest.mark.parametrize("decoded", ["targets", "all"])
-def test_loss_is_that_by_hand(decoded, batch):
+@pytest.mark.parametrize(
+    ("decoded", "functions"), [("targets", "all"), ("all", "all"), ("all", "known")]
+)
+def test_loss_is_that_by_hand(decoded, functions, batch):
     """With the normalisation of evaluation, so that panels do not depend on one another."""
-    solver = build(masks_per_problem=2, max_missing=3, decoded_panels=decoded).eval()
+    solver = build(
+        masks_per_problem=2, max_missing=3, decoded_panels=decoded, functions_from=functions
+    ).eval()
     problems = batch(3)
     loss = solver.loss(problems, torch.Generator().manual_seed(6))
     generator = torch.Generator().manual_seed(6)
@@ -188,7 +192,8 @@ def test_loss_is_that_by_hand(decoded, batch):
             known = (~mask).nonzero()[:, 0].tolist()
             for c in range(5):
                 prior = function_by_hand(solver.processes, c, codes[b], known)
-                informed = function_by_hand(solver.processes, c, codes[b], range(9))
+                cells = range(9) if functions == "all" else known
+                informed = function_by_hand(solver.processes, c, codes[b], cells)
                 divergence = divergence + kl_divergence(informed, prior).sum()
                 function = informed.mean + informed.stddev * function_noise[c, m, b]
                 for cell in mask.nonzero()[:, 0].tolist():
