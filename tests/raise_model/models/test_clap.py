@@ -259,11 +259,11 @@ def test_paper_size_has_the_expected_number_of_parameters(configuration, number)
     assert sum(p.numel() for p in solver.parameters()) == number
 
 
-def test_short_settings_weigh_divergences_less():
+def test_short_settings_weigh_the_divergence_of_targets_less():
     for name in ("lite", "demo", "smoke"):
         config = getattr(named, name)("out_in_center")
-        weights = config.beta_target, config.beta_function, config.beta_total_correlation
-        assert weights == pytest.approx((3.0, 0.6, 5.0)), name
+        weights = config.beta_target, config.beta_total_correlation
+        assert weights == pytest.approx((0.6, 50.0)), name
 
 
 def test_paper_settings_are_those_of_the_table():
