@@ -67,8 +67,9 @@ class Commands(click.Group):
 def cli(debug: bool) -> None:
     """RAISE (ICLR 2024), reproduced as a sweep on Ray Tune with Prefect and MLflow."""
     # Whoever makes settings anew is not held up by damaged ones.
-    if click.get_current_context().invoked_subcommand != "cluster-env":
-        load(raise_home())
+    context = click.get_current_context()
+    if context.invoked_subcommand != "cluster-env":
+        context.obj = load(raise_home())
 
 
 def main() -> None:
@@ -204,7 +205,8 @@ def _show_runs(found: "Overview") -> None:
 
 @cli.command()
 @json_option
-def doctor(as_json: bool) -> None:
+@click.pass_obj
+def doctor(loaded: frozenset[str], as_json: bool) -> None:
     """Check this machine and this shell.
 
     Exit status 1 if something essential is broken.
@@ -212,7 +214,7 @@ def doctor(as_json: bool) -> None:
     from flows.doctor import examine
     from flows.services import Services
 
-    checks = examine(Services())
+    checks = examine(Services(), loaded)
     _print(_rows("", ("", "check", "found"), [(c.verdict, c.name, c.text) for c in checks]))
     broken = [c.name for c in checks if c.verdict == "fail"]
     if as_json:

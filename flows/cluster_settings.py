@@ -83,7 +83,7 @@ def check_address(name: str, value: str, where: str) -> None:
         )
 
 
-def load(home: Path, environment: MutableMapping[str, str] = os.environ) -> None:
+def load(home: Path, environment: MutableMapping[str, str] = os.environ) -> frozenset[str]:
     """Put the cluster settings of a home into the environment, where it has no value.
 
     Credentials are only taken together with the address they are for: a shell that names
@@ -91,6 +91,7 @@ def load(home: Path, environment: MutableMapping[str, str] = os.environ) -> None
 
     To be called before Prefect, MLflow or Ray is imported.
 
+    :returns: names of the variables that it set.
     :raises UserError: as :func:`read`, and if an address in the environment has a password.
     """
     for name in PARTS:
@@ -100,8 +101,9 @@ def load(home: Path, environment: MutableMapping[str, str] = os.environ) -> None
         if environment.get(address, settings.get(address)) != settings.get(address):
             for name in credentials:
                 settings.pop(name, None)
-    for name, value in settings.items():
-        environment.setdefault(name, value)
+    missing = settings.keys() - environment.keys()
+    environment.update({name: settings[name] for name in missing})
+    return frozenset(missing)
 
 
 def names_other_machine(home: Path) -> str:

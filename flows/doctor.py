@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -21,6 +21,7 @@ from flows.cluster_settings import FILE, read
 from flows.credentials import check_mlflow, check_prefect
 from flows.services import DEFAULT_PORTS, PORT_OPTIONS, TITLES, Services, answers
 from raise_model.errors import UserError
+from raise_model.store import Store
 
 Verdict = Literal["ok", "note", "fail"]
 DISTRIBUTION = "raise-rpm"
@@ -41,12 +42,15 @@ class Check:
     text: str
 
 
-def examine(services: Services) -> list[Check]:
-    """All checks, in order."""
+def examine(services: Services, loaded: Set[str] = frozenset()) -> list[Check]:
+    """All checks, in order.
+
+    :param loaded: variables that this process has from the cluster settings, not from its shell.
+    """
     parts = (
         _python(), _packages(), _home(services.home), _machine(), _gpu(), _ports(services),
-        _services(services), _settings(services.home), _prefect_api(services), _mlflow(services),
-        _ray(services),
+        _services(services), _settings(services.home), _prefect_api(services, loaded),
+        _mlflow(services), _ray(services), _store(),
     )  # fmt: skip
     return [check for part in parts for check in part]
 
@@ -182,9 +186,17 @@ def _refusal(check: Callable[[str], None], url: str) -> str:
     return ""
 
 
-def _prefect_api(services: Services) -> Iterator[Check]:
+def _prefect_api(services: Services, loaded: Set[str]) -> Iterator[Check]:
     name = "prefect shell"
-    found = api_source(Path.cwd(), os.environ)
+    shell = {key: value for key, value in os.environ.items() if key not in loaded}
+    found = api_source(Path.cwd(), shell)
+    if "PREFECT_API_URL" in loaded:
+        # The prefect command does not read the file that every command of raise-rpm reads.
+        file, wanted = services.home / FILE, os.environ["PREFECT_API_URL"]
+        text = f"{wanted} for raise-rpm; before prefect: set -a; . {file}; set +a"
+        if found is None or found[1] != wanted:
+            yield Check(name=name, verdict="note", text=text)
+            return
     if found is None:
         from prefect.settings import get_current_settings
 
@@ -224,8 +236,12 @@ def _mlflow(services: Services) -> Iterator[Check]:
 
 def _ray(services: Services) -> Iterator[Check]:
     if address := os.environ.get("RAY_ADDRESS"):
-        from tune_spaces.cluster import check_address
+        from tune_spaces.cluster import check_address, check_answers
 
+        if silent := _refusal(check_answers, address):
+            # Often a firewall, and right so: only machines that run flows speak to Ray.
+            yield Check(name="ray address", verdict="note", text=silent)
+            return
         refusal = _refusal(check_address, address)
         text = refusal or f"{address} (from RAY_ADDRESS) answers and takes the token"
         yield _judge("ray address", text, good=not refusal, otherwise="fail")
@@ -233,3 +249,11 @@ def _ray(services: Services) -> Iterator[Check]:
         yield Check(name="ray address", verdict="ok", text="the cluster of this home")
     else:
         yield Check(name="ray address", verdict="note", text="none set, and no head runs here")
+
+
+def _store() -> Iterator[Check]:
+    root = os.environ.get("RAISE_STORE")
+    if root is None:
+        return
+    refusal = _refusal(lambda root: Store(root).probe(), root)
+    yield _judge("store", refusal or f"{root} can be written", good=not refusal, otherwise="fail")

@@ -115,7 +115,7 @@ def connect(
 
 def check_address(address: str, *, home: Path | None = None) -> None:
     """:raises UserError: if no cluster answers at ``host:port``, or it refuses our token."""
-    _check_answers(address)
+    check_answers(address)
     _adopt(ray_environment(home or raise_home()))
     check_token(address)
 
@@ -134,7 +134,7 @@ def _adopt(environment: Mapping[str, str]) -> None:
     raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
-def _check_answers(address: str) -> None:
+def check_answers(address: str) -> None:
     """:raises UserError: if nothing listens at ``host:port``."""
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdecimal():
@@ -241,11 +241,8 @@ def _probe_nodes(
         pending = {}
         for node in nodes:
             affinity = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
-            # A sliver of a GPU: enough for Ray to let the probe see it.
-            probe = _probe.options(
-                scheduling_strategy=affinity, num_gpus=0.01 if resources.device == "cuda" else 0
-            )
-            reference = probe.remote(
+            # Without a share of a GPU: another run may hold them all, and Ray hides none from it.
+            reference = _probe.options(scheduling_strategy=affinity).remote(
                 store.root, marker, resources.device, sorted({s.precision for s in specs}),
                 len(specs), cache,
             )  # fmt: skip

@@ -80,6 +80,36 @@ def test_doctor_fails_where_the_home_cannot_be_written(run, monkeypatch):
     assert "broken: home" in found.stderr
 
 
+def test_doctor_says_what_the_shell_lacks_and_what_other_machines_hide(run, tmp_path, monkeypatch):
+    home, store = tmp_path / "home", tmp_path / "store"
+    home.mkdir()
+    for name in ("PREFECT_API_URL", "RAY_ADDRESS"):  # gone again afterwards, though others set them
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RAISE_HOME", str(home))
+    monkeypatch.setenv("RAISE_STORE", str(store))
+    file = home / "cluster.env"
+    file.write_text("PREFECT_API_URL=http://127.0.0.1:9/api\nRAY_ADDRESS=127.0.0.1:9\n")
+    file.chmod(0o600)
+    found = run("doctor", "--json")
+    assert found.exit_code == 0, found.output
+    checks = json.loads(found.stdout.splitlines()[-1])["checks"]
+    said = {check["name"]: (check["verdict"], check["text"]) for check in checks}
+    assert said["prefect shell"] == (
+        "note",
+        f"http://127.0.0.1:9/api for raise-rpm; before prefect: set -a; . {file}; set +a",
+    )
+    verdict, text = said["ray address"]
+    assert (verdict, text.split(";")[0]) == (
+        "note", "no Ray cluster answers at 127.0.0.1:9 (Connection refused)"
+    )  # fmt: skip
+    assert said["store"] == ("ok", f"{store} can be written")
+    monkeypatch.setenv("RAISE_STORE", "/proc/store")
+    found = run("doctor")
+    assert found.exit_code == 1
+    assert "broken: store" in found.stderr
+
+
 def test_the_server_is_named_by_the_environment_before_the_folder(tmp_path):
     assert api_source(tmp_path, {}) is None
     (tmp_path / "pyproject.toml").write_text('[tool.prefect.api]\nurl = "http://b/api"\n')
