@@ -15,6 +15,7 @@ import pandas as pd
 
 from artifacts import plots
 from artifacts.concept_figures import concept_figures
+from artifacts.departures import departures
 from artifacts.gaps import Asking, Gap, gaps, own_gaps
 from artifacts.latex import latex_tables
 from artifacts.markdown import pipe_table
@@ -28,12 +29,12 @@ from artifacts.paper_cells import (
     paper_cells,
 )
 from artifacts.paper_tables import TITLES, paper_tables
-from artifacts.published import MINIMUM_SEEDS
+from artifacts.published import MINIMUM_SEEDS, model_label
 from artifacts.records import TrialRecord, read_records
 from artifacts.report_figure import ReportFigure
 from artifacts.report_figures import report_figures
 from artifacts.report_html import page
-from artifacts.report_tables import COVERAGE, NOTHING, ROUNDING, SIGNS, ReportTable
+from artifacts.report_tables import COVERAGE, MODELS, NOTHING, ROUNDING, SIGNS, ReportTable
 from artifacts.settings import is_ablation, root
 from artifacts.studies import ratio_groups, study_gaps
 from artifacts.training_table import ranked, training_curve, training_table
@@ -155,7 +156,17 @@ class Report:
         parts += ["## Figures"]
         parts += [f"![{f.title}](figures/{f.key}.svg)\n\n{f.caption}" for f in self.figures]
         parts += ["## Missing", self.missing_markdown()]
+        parts += ["## Models", MODELS]
+        for title, items in self.departures().items():
+            parts += [f"### {title}", "\n".join(f"- {item}" for item in items)]
         return "\n\n".join(parts) + "\n"
+
+    def departures(self) -> dict[str, list[str]]:
+        """By the titles of models that have a training here, what they do otherwise."""
+        titles: dict[tuple[str, ...], list[str]] = {}
+        for model in sorted({record.spec.model for record in self.records}):
+            titles.setdefault(tuple(departures(model)), []).append(model_label(model))
+        return {", ".join(models): list(items) for items, models in titles.items() if items}
 
     def others_text(self) -> str:
         """What the preset leaves out of the store."""

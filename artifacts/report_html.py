@@ -16,6 +16,7 @@ from artifacts.published import PublishedCell, dataset_title, model_label
 from artifacts.records import EvaluationRecord, TrialRecord
 from artifacts.report_tables import (
     COVERAGE,
+    MODELS,
     NOTHING,
     ROUNDING,
     SIGNS,
@@ -68,6 +69,7 @@ def page(report: "Report", figures: Sequence[tuple["ReportFigure", bytes]]) -> s
             for place, (heading, found) in enumerate(report.missing(), 1)
         ],
         coverage_note=COVERAGE,
+        models_note=MODELS,
         rounding=ROUNDING,
         nothing=NOTHING,
         signs=SIGNS,

@@ -25,6 +25,10 @@ COVERAGE = (
     "make up published."
 )
 """What every form of a report says of its numbers, and of the table that counts them."""
+MODELS = (
+    "What the models here do otherwise than the paper and the authors' code, or settle where these "
+    "say nothing."
+)
 WHAT = "What"
 """Column of what was measured, where rows differ in it."""
 NOT_TRAINED = "not trained"

@@ -98,6 +98,12 @@ def test_the_page_has_the_912_rows_each_once_with_its_printed_value(files):
         assert " ".join(words[-len(printed.split()) :]) == printed
 
 
+def test_page_and_text_say_what_models_do_otherwise(files):
+    said = "the slope of LeakyReLU is the paper's"
+    assert said in Page(files["report.html"]).texts["models"]
+    assert "### RAISE\n\n- Where the two differ, `paper` takes the code" in files["report.md"]
+
+
 def test_a_number_on_the_page_is_the_stores(files, filled, training):
     found = Page(files["report.html"])
     shown = 0

@@ -14,6 +14,19 @@ M                  ``loss.assign``          attributes, concepts
 
 With several targets, the nine panels are encoded once and each target position is predicted
 from the other eight; every term is a mean over targets.  One target is the paper's setting.
+
+Departures from the paper and the authors' code:
+
+* Where the two differ, ``paper`` takes the code, which made the published numbers; the slope of
+  LeakyReLU is the paper's.
+* ``lite`` and ``demo`` keep the model but train it otherwise: up to three targets, the
+  bottom-right one always among them, from one encoding of all nine panels, which are all
+  reconstructed; labelled and unlabelled problems in one step; AdamW with a cosine fall; averaged
+  weights; the label term (log p + log q) / 2; the likeliest rule when answering.
+* ``lite`` in O-IC and O-IG: half of the problems are reconstructed from the concepts alone that
+  an attribute is assigned to.
+* ``raise_plus`` has a label each for the rules on Number and on Position of a grid, which the
+  authors' labels merge.
 """
 
 import math
