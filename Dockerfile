@@ -20,6 +20,10 @@ ENV PATH=/opt/venv/bin:$PATH \
     RAISE_COMMIT=$COMMIT \
     RAISE_HOME=/var/lib/raise \
     PYTHONUNBUFFERED=1
+# KubeRay asks the nodes for their health by wget.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends wget \
+    && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home --uid 1000 raise \
     && mkdir -p /var/lib/raise && chown raise:raise /var/lib/raise
 COPY --from=build /opt/venv /opt/venv

@@ -11,7 +11,7 @@ from flows.cluster_settings import FILE, SERVER_FILE, write
 @click.command("cluster-env")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
 @click.option("--services", default="127.0.0.1", show_default=True, metavar="HOST",
-              help="Host of Prefect, MLflow, PostgreSQL and the object store.")  # fmt: skip
+              help="Host of Prefect, MLflow and the object store.")  # fmt: skip
 @click.option("--head", metavar="HOST", help="Host of the Ray head.  [default: that of --services]")
 def cluster_env(folder: Path, services: str, head: str | None) -> None:
     """Make the files that a cluster's settings are in.

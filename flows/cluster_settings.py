@@ -118,7 +118,7 @@ def names_other_machine(home: Path) -> str:
 def write(folder: Path, services: str, head: str) -> list[Path]:
     """Make ``cluster.env`` (kept if it exists) and ``servers.env``; returns those written.
 
-    :param services: host of Prefect, MLflow, PostgreSQL and the object store.
+    :param services: host of Prefect, MLflow and the object store.
     :param head: host of the Ray head.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -174,14 +174,18 @@ RAY_CHDIR_TO_TRIAL_DIR=0
 def _servers_text(settings: Mapping[str, str], known: Mapping[str, str]) -> str:
     services = urllib.parse.urlsplit(settings.get("PREFECT_API_URL", "")).hostname or "127.0.0.1"
     password = known.get("POSTGRES_PASSWORD") or secrets.token_hex(16)
-    database = f"raise:{password}@{services}:5432"
+    host = known.get("POSTGRES_HOST") or "127.0.0.1"
+    database = f"raise:{password}@{host}:5432"
     auth = settings.get("PREFECT_API_AUTH_STRING", "")
     key = known.get("MLFLOW_FLASK_SERVER_SECRET_KEY") or secrets.token_hex(16)
+    files = known.get("MLFLOW_ARTIFACTS_DESTINATION") or "/var/lib/raise/artifacts"
     return f"""\
 # Made from {FILE} by raise-rpm cluster-env; for the machines of the servers alone.
 PREFECT_SERVER_API_AUTH_STRING={auth}
 PREFECT_SERVER_DATABASE_CONNECTION_URL=postgresql+asyncpg://{database}/prefect
 PREFECT_SERVER_ANALYTICS_ENABLED=false
+# Pages call the server that they came from, by a tunnel or a proxy too.
+PREFECT_UI_API_URL=/api
 MLFLOW_AUTH_ADMIN_USERNAME={settings.get("MLFLOW_TRACKING_USERNAME", "")}
 MLFLOW_AUTH_ADMIN_PASSWORD={settings.get("MLFLOW_TRACKING_PASSWORD", "")}
 MLFLOW_FLASK_SERVER_SECRET_KEY={key}
@@ -189,7 +193,11 @@ MLFLOW_BACKEND_STORE_URI=postgresql+psycopg2://{database}/mlflow
 MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
 MLFLOW_SERVER_ALLOWED_HOSTS={services}:*,localhost:*,127.0.0.1:*
 POSTGRES_USER=raise
+# What follows is kept when this file is made anew: the database's password and host,
 POSTGRES_PASSWORD={password}
-# Where Prefect and MLflow listen; kept when this file is made anew.
+POSTGRES_HOST={host}
+# where MLflow keeps files (a folder of its machine, or s3://BUCKET/FOLDER),
+MLFLOW_ARTIFACTS_DESTINATION={files}
+# and where Prefect and MLflow listen.
 RAISE_LISTEN={known.get("RAISE_LISTEN") or "127.0.0.1"}
 """

@@ -32,8 +32,9 @@ def test_both_files_are_private_and_fit_each_other(files):
     assert servers["PREFECT_SERVER_API_AUTH_STRING"] == clients["PREFECT_API_AUTH_STRING"]
     assert servers["MLFLOW_AUTH_ADMIN_PASSWORD"] == clients["MLFLOW_TRACKING_PASSWORD"]
     password = servers["POSTGRES_PASSWORD"]
-    assert f":{password}@services.lab:5432/" in servers["MLFLOW_BACKEND_STORE_URI"]
-    assert f":{password}@services.lab:5432/" in servers["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
+    # Debian's PostgreSQL listens on 127.0.0.1 alone.
+    assert f":{password}@127.0.0.1:5432/" in servers["MLFLOW_BACKEND_STORE_URI"]
+    assert f":{password}@127.0.0.1:5432/" in servers["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
     # What servers alone need is not handed to trials.
     assert password not in (files / FILE).read_text()
 
@@ -64,6 +65,26 @@ def test_again_keeps_passwords_and_brings_the_servers_file_up_to_date(files):
     after = _settings(files, "servers.env")
     assert after["PREFECT_SERVER_API_AUTH_STRING"] == "raise:new"
     assert after["POSTGRES_PASSWORD"] == servers["POSTGRES_PASSWORD"]
+
+
+def test_what_only_the_servers_file_has_is_kept(files):
+    path = files / "servers.env"
+    chosen = {
+        "POSTGRES_HOST": "database.lab",
+        "MLFLOW_ARTIFACTS_DESTINATION": "s3://mine/files",
+        "RAISE_LISTEN": "0.0.0.0",
+    }
+    lines = path.read_text().splitlines()
+    for name, value in chosen.items():
+        (number,) = (n for n, line in enumerate(lines) if line.startswith(f"{name}="))
+        lines[number] = f"{name}={value}"
+    path.write_text("\n".join(lines))
+    assert write(files, "elsewhere", "elsewhere") == [path]
+    after = _settings(files, "servers.env")
+    assert {name: after[name] for name in chosen} == chosen
+    assert "@database.lab:5432/mlflow" in after["MLFLOW_BACKEND_STORE_URI"]
+    assert "@database.lab:5432/prefect" in after["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
+    assert write(files, "elsewhere", "elsewhere") == []
 
 
 def test_the_command_says_what_it_wrote(tmp_path):

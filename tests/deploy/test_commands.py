@@ -10,6 +10,8 @@ import click
 import pytest
 import yaml
 
+from tune_spaces.home import OBJECT_STORE_BYTES
+
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "cluster.md"
 DEPLOY = ROOT / "deploy"
@@ -50,7 +52,7 @@ def _compose_commands() -> Iterator[list[str]]:
         words = [*service.get("entrypoint", ()), *service.get("command", ())]
         if words and words[0] in PROGRAMS:
             yield [_filled(word) for word in words]
-        elif words[:1] == ["sh"]:
+        elif words[:1] == ["bash"]:
             yield from _commands(words[-1])
 
 
@@ -140,11 +142,40 @@ def test_the_command_and_its_options_exist(source, words):
 def test_commands_are_found_everywhere():
     found = {source: {words[0] for s, words in COMMANDS if s == source} for source in SOURCES}
     assert found["docs/cluster.md"] == {"raise-rpm", "prefect"}
-    assert found["compose.yaml"] == {"prefect", "mlflow", "ray"}
+    assert found["compose.yaml"] == set(PROGRAMS)
     assert found["slurm.sbatch"] == set(PROGRAMS)
-    assert found["kuberay.yaml"] == {"prefect", "ray"}
+    assert found["kuberay.yaml"] == {"raise-rpm", "prefect", "ray"}
     assert found["systemd"] == {"prefect", "mlflow", "ray"}
-    assert found["prefect.yaml"] == {"prefect"}
+    assert found["prefect.yaml"] == {"raise-rpm", "prefect"}
+
+
+@pytest.mark.parametrize(
+    "source", ["docs/cluster.md", "compose.yaml", "kuberay.yaml", "prefect.yaml"]
+)
+def test_whoever_deploys_has_lost_runs_marked(source):
+    words = [words for s, words in COMMANDS if s == source]
+    deployed = [number for number, w in enumerate(words) if w[0] == "prefect" and "deploy" in w]
+    assert deployed
+    assert all(words[number + 1] == ["raise-rpm", "watch"] for number in deployed)
+
+
+def test_a_worker_has_one_run_at_a_time():
+    started = [words for _, words in COMMANDS if words[:3] == ["prefect", "worker", "start"]]
+    assert len(started) >= 4
+    assert all(words[words.index("--limit") + 1] == "1" for words in started)
+
+
+def test_every_ray_node_has_the_object_store_of_a_cluster_of_our_own():
+    started = [
+        (source, words) for source, words in COMMANDS
+        if words[:2] == ["ray", "start"] and re.search("--(head|address)", " ".join(words))
+    ]  # fmt: skip
+    assert {source for source, _ in started} == set(SOURCES) - {"docs/cluster.md", "prefect.yaml"}
+    for source, words in started:
+        assert f"--object-store-memory={OBJECT_STORE_BYTES}" in words, (source, words)
+    cluster = next(yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text()))["spec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        assert group["rayStartParams"]["object-store-memory"] == str(OBJECT_STORE_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +235,12 @@ def _is_read(name: str) -> bool:
         from prefect.settings.legacy import _get_settings_fields
         from prefect.settings.models.root import Settings
 
-        return name in _get_settings_fields(Settings)
+        # The name of a profile is what settings are looked up by, and none itself.
+        return name in _get_settings_fields(Settings) or name == "PREFECT_PROFILE"
     if family == "MLFLOW":
-        return f'"{name}"' in _package_text("mlflow/environment_variables.py", "mlflow/cli/*.py")
+        return f'"{name}"' in _package_text(
+            "mlflow/environment_variables.py", "mlflow/cli/*.py", "mlflow/utils/cli_args.py"
+        )
     if family == "RAY":
         text = _package_text(
             "ray/_private/*.py", "ray/_private/*/*.py", "ray/_common/*.py", "ray/_common/*/*.py",

@@ -79,3 +79,13 @@ def test_every_variable_is_made_by_cluster_env_or_has_a_default(tmp_path):
     made = set(re.findall(r"^(\w+)=", text, re.MULTILINE))
     used = re.findall(r"\$\{(\w+)(:-)?", COMPOSE.read_text())
     assert {name for name, default in used if not default} <= made
+
+
+def test_the_databases_are_there_before_postgres_is_ready(document):
+    # While it makes them it answers on its socket alone.
+    check = document["services"]["postgres"]["healthcheck"]["test"]
+    assert check[check.index("-h") + 1] == "127.0.0.1"
+
+
+def test_prefects_pages_call_the_server_that_they_came_from(document):
+    assert document["services"]["prefect"]["environment"]["PREFECT_UI_API_URL"] == "/api"

@@ -1,12 +1,14 @@
 """deploy/kuberay.yaml, as far as that can be told without Kubernetes and KubeRay's schema."""
 
+import re
 from pathlib import Path
 
 import pytest
 import ray
 import yaml
 
-FILE = Path(__file__).parents[2] / "deploy" / "kuberay.yaml"
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "deploy" / "kuberay.yaml"
 # Fields of ray.io/v1 RayCluster that the file uses; a misspelt one is ignored by Kubernetes.
 SPEC = {
     "rayVersion", "enableInTreeAutoscaling", "autoscalerOptions", "headGroupSpec",
@@ -67,11 +69,25 @@ def test_no_trials_on_the_head(spec):
 def test_every_part_has_the_credentials_from_the_secret_and_room_for_ray(documents, spec):
     for container in _containers(documents):
         assert container["envFrom"] == [{"secretRef": {"name": "raise-cluster"}}]
-        assert "env" not in container
         assert {"/dev/shm", "/var/lib/raise"} == {
             mount["mountPath"] for mount in container["volumeMounts"]
         }
     assert spec["autoscalerOptions"]["envFrom"] == [{"secretRef": {"name": "raise-cluster"}}]
+
+
+def test_what_waits_for_the_head_has_the_token(spec):
+    # KubeRay copies env, not envFrom, to the init container that it adds to workers.
+    reference = {"secretKeyRef": {"name": "raise-cluster", "key": "RAY_AUTH_TOKEN"}}
+    for group in spec["workerGroupSpecs"]:
+        (container,) = group["template"]["spec"]["containers"]
+        assert container["env"] == [
+            {"name": "RAY_AUTH_MODE", "value": "token"},
+            {"name": "RAY_AUTH_TOKEN", "valueFrom": reference},
+        ]
+
+
+def test_the_image_has_what_kuberay_probes_with():
+    assert re.search(r"apt-get install .*\bwget\b", (ROOT / "Dockerfile").read_text())
 
 
 def test_nobody_is_root(documents):

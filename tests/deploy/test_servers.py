@@ -5,6 +5,7 @@ show meanwhile.
 """
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +84,7 @@ def servers(tmp_path_factory):
     # The databases of this test are files.
     own["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{folder}/prefect.db"
     own["MLFLOW_BACKEND_STORE_URI"] = f"sqlite:///{folder}/mlflow.db"
+    own["MLFLOW_ARTIFACTS_DESTINATION"] = f"{folder}/files"
     own["MLFLOW_AUTH_CONFIG_PATH"] = str(folder / "mlflow_auth.ini")
     (folder / "mlflow_auth.ini").write_text(
         (ROOT / "deploy" / "mlflow_auth.ini").read_text().replace("/var/lib/raise", str(folder))
@@ -92,8 +95,7 @@ def servers(tmp_path_factory):
         "prefect": _start_command("prefect", listen | {"4200": str(ports["prefect"])}),
         "mlflow": _start_command(
             "mlflow",
-            listen | {"5000": str(ports["mlflow"]), "s3://mlflow/artifacts": f"{folder}/files",
-                      "--workers 2": "--workers 1"},
+            listen | {"5000": str(ports["mlflow"]), "--workers 2": "--workers 1"},
         ),
     }  # fmt: skip
     try:
@@ -167,6 +169,12 @@ def test_doctor_says_who_refuses(servers):
     assert not any(secret in found.stdout for secret in servers.secrets)
 
 
+def test_prefects_pages_call_the_server_that_they_came_from(servers):
+    root = servers.settings["PREFECT_API_URL"].removesuffix("/api")
+    with urllib.request.urlopen(f"{root}/ui-settings", timeout=60) as answer:
+        assert json.load(answer)["api_url"] == "/api"
+
+
 def test_no_secret_is_in_the_process_list_or_in_a_log(servers):
     assert len(servers.secrets) >= 5
     shown = []
@@ -214,7 +222,7 @@ def test_ray_refuses_a_wrong_token_and_none_in_one_line(servers, tmp_path):
         "ray-head",
         {"6379": port, "/var/lib/raise/ray": f"/tmp/rt{os.getpid()}", "8265": str(free_port()),
          "$RAISE_RAY_OPTIONS": "--num-cpus=1 --node-ip-address=127.0.0.1 "
-         "--object-store-memory=100000000 --dashboard-agent-listen-port=0 "
+         "--dashboard-agent-listen-port=0 "
          f"--ray-client-server-port={free_port()} --include-dashboard=false"},
     )  # fmt: skip
     log = servers.folder / "ray.log"

@@ -52,7 +52,6 @@ def job(tmp_path):
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_CPUS_PER_TASK": "1",
         "OMP_NUM_THREADS": "1",
-        "NO_PROXY": "*",
     }
 
 
@@ -78,6 +77,84 @@ def test_a_folder_too_long_for_sockets_is_refused_at_once(job, tmp_path):
     assert found.returncode == 2
     assert "too long for Ray's socket paths" in found.stderr
     assert not Path("/tmp/" + 40 * "x").exists()
+
+
+RECORDED = """
+PREFECT_API_URL PREFECT_API_AUTH_STRING PREFECT_API_KEY PREFECT_PROFILE PREFECT_UI_API_URL
+MLFLOW_TRACKING_URI MLFLOW_TRACKING_USERNAME MLFLOW_TRACKING_PASSWORD RAY_ADDRESS RAY_TMPDIR
+NO_PROXY no_proxy
+"""
+RECORDER = f"""#!/bin/bash
+# In place of `prefect`: a server that stays, or what the flow's run would have seen.
+[[ $* != *"server start"* ]] || exec sleep 100
+cd "$HOME"
+for name in {" ".join(RECORDED.split())}; do echo "$name=${{!name-unset}}"; done >seen
+cp -p "$RAISE_HOME/../login" login
+"""
+
+
+@pytest.fixture
+def seen(job, tmp_path):
+    """Runs a job whose programs do nothing; returns what its run saw, and its file ``login``."""
+    stand_ins = {
+        "prefect": RECORDER,
+        "mlflow": "#!/bin/sh\nexec sleep 100\n",
+        "ray": "#!/bin/sh\necho Ray runtime started\nexec sleep 100\n",
+        "raise-rpm": '#!/bin/sh\n[ "$1" = serve ] || exit 0\necho >"$RAISE_HOME/runner.ready"\n'
+        "exec sleep 100\n",
+        "python": "#!/bin/sh\n",
+    }
+    for name, text in stand_ins.items():
+        (tmp_path / "bin" / name).write_text(text)
+
+    def run(**changes):
+        temporary = f"/tmp/t{job['SLURM_JOB_ID']}"
+        found = _run(job | {"RAISE_TMP": temporary} | changes, tmp_path, timeout=100)
+        assert found.returncode == 0, found.stdout + found.stderr
+        assert not Path(temporary).exists()
+        login = tmp_path / "login"
+        return tuple(
+            dict(line.split("=", 1) for line in path.read_text().splitlines())
+            for path in (tmp_path / "seen", login)
+        )
+
+    return run
+
+
+def test_servers_of_the_submitting_shell_do_not_count(seen, tmp_path):
+    stale = {
+        "PREFECT_API_URL": "http://stale:4200/api",
+        "PREFECT_API_KEY": "stale",
+        "PREFECT_PROFILE": "stale",
+        "MLFLOW_TRACKING_URI": "http://stale:5000",
+        "RAY_TMPDIR": "/stale",
+        "NO_PROXY": "mine.lab",
+    }
+    found, login = seen(**stale, SLURM_JOB_ID="123999")
+    assert not [name for name, value in found.items() if "stale" in value]
+    assert found["PREFECT_API_URL"] == "http://127.0.0.1:29993/api"
+    assert found["MLFLOW_TRACKING_URI"] == "http://127.0.0.1:29992"
+    # Above are the ports that the system gives to outgoing connections.
+    assert 29993 < 32768
+    address, port = found["RAY_ADDRESS"].split(":")
+    assert port == "29990"
+    assert found["NO_PROXY"] == found["no_proxy"] == f"mine.lab,127.0.0.1,localhost,{address}"
+    assert (tmp_path / "login").stat().st_mode & 0o777 == 0o600
+    assert login == {name: found[name] for name in login}
+    assert {"PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_PASSWORD"} <= login.keys()
+
+
+def test_a_job_shares_mlflow_and_never_prefect(seen, tmp_path):
+    shared = tmp_path / "cluster.env"
+    shared.write_text(
+        "PREFECT_API_URL=http://services.lab:4200/api\nPREFECT_API_AUTH_STRING=raise:theirs\n"
+        "MLFLOW_TRACKING_URI=http://services.lab:5000\nMLFLOW_TRACKING_PASSWORD=theirs\n"
+    )
+    found, login = seen(RAISE_CLUSTER_ENV=str(shared))
+    assert found["MLFLOW_TRACKING_URI"] == "http://services.lab:5000"
+    assert found["MLFLOW_TRACKING_PASSWORD"] == login["MLFLOW_TRACKING_PASSWORD"] == "theirs"
+    assert found["PREFECT_API_URL"].startswith("http://127.0.0.1:")
+    assert found["PREFECT_API_AUTH_STRING"] != "raise:theirs"
 
 
 @pytest.mark.slow
