@@ -337,7 +337,7 @@ def test_sixteen_problems_are_reconstructed():
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("configuration", ["center", "grid_3x3"])
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_two_thousand_steps_stay_finite(configuration, batches):
     """At the paper's rate and weights, with as many concepts as each configuration has."""
     concepts = named.paper(configuration).num_concepts
