@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch.distributions import Normal, kl_divergence
 
 from raise_model.data.generate import make_problem
+from raise_model.data.grammar import CONFIGURATIONS
 from raise_model.data.loader import resize_panels
 from raise_model.errors import UserError
 from raise_model.models.lgpp import config as named
