@@ -49,6 +49,8 @@ def trials(everything: bool, follow: bool, as_json: bool, root: str | None) -> N
                 found = observer.look()
                 live.update(_table(found, everything))
     Console().print(_table(found, everything))
+    if not found:
+        click.echo(f"no trial in {observer.store.root}; another store: --store", err=True)
     failed = [state.name for state in found if state.state == "failed"]
     if failed:
         place = f" --store {root}" if root else ""

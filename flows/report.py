@@ -51,7 +51,9 @@ def report(
         key="raise-report",
         description="Aggregated results, and where to find the rest",
     )
-    text = f"{'table' if is_last else 'first table'} of {len(table.details)} numbers"
+    # This table is of bottom-right selection; a study may ask for other protocols alone.
+    numbers = f"{len(table.details)} numbers" if len(table.details) else "other evaluations alone"
+    text = f"{'table' if is_last else 'first table'} of {numbers}"
     progress.update("report", 1.0 if is_last else 0.5, text, now=True)
     return table
 

@@ -68,9 +68,20 @@ def requested_table(store: Store, preset: str, values: Mapping[str, Any]) -> Res
     missing = [text for name, text in asked.items() if name not in had]
     table = results_table(records, preset=preset, missing=missing)
     if table.details.empty:
+        concerns = _of_request(request)
+        others = sum(
+            each.spec.protocol != "bottom_right" and concerns(record, each)
+            for record in found
+            for each in record.evaluations
+        )
         raise UserError(
-            f"store {store.root} has no result of preset {preset} that fits these parameters; "
-            "raise-rpm results without -p shows all it has"
+            f"store {store.root} has no bottom-right selection of preset {preset} that fits these "
+            "parameters; "
+            + (
+                f"raise-rpm report --preset {preset} shows other evaluations ({others})"
+                if others
+                else "raise-rpm results without -p shows all it has"
+            )
         )
     return table
 

@@ -122,9 +122,26 @@ def test_only_where_nothing_fits_there_is_an_error_of_one_line(results, trained,
     trained(0.875)
     # The default, auto, is lite on a machine without a GPU.
     said = results('configurations=["center"]', "device=cpu", code=2)
-    assert said.startswith(f"error: store {store.root} has no result of preset lite")
+    assert said.startswith(
+        f"error: store {store.root} has no bottom-right selection of preset lite"
+    )
     assert said.count("\n") == 1
     assert "87.5" in results()
+
+
+def test_where_other_evaluations_fit_it_says_what_shows_them(results, trained, store):
+    spec = trained(0.875)
+    evaluation = EvaluationSpec(
+        protocol="arbitrary_position",
+        options={"space": "latent", "masks": "batch", "duplicates": "keep"},
+        dataset="raven", configuration="center", split="test", digest="c", rounds=1, seed=0,
+        revision=1,
+    )  # fmt: skip
+    settings = [{"targets": 1, "distractors": 1, "problems": 2000, "accuracy": [0.5]}]
+    result = {"problems": 2000, "settings": settings}
+    store.trial(spec).evaluation(evaluation).create_result(evaluation, result)
+    said = results("preset=demo", 'studies=["arbitrary_position"]', code=2)
+    assert said.endswith("raise-rpm report --preset demo shows other evaluations (1)\n")
 
 
 def test_of_data_sets_that_are_there_the_trials_that_a_run_lacks_have_their_names(
