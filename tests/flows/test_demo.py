@@ -15,8 +15,10 @@ from flows.runs import Moment
 from flows.services import NAMES, Services
 
 STAND_IN = """
-import sys, time, types
+import signal, sys, time, types
 from flows import services
+# A suite that runs in the background hands SIGINT down as ignored; a terminal does not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
 services.COMMANDS = {name: lambda home, port: sleep for name in services.NAMES}
 services.EXTRAS = {name: lambda home: {} for name in services.NAMES}
