@@ -27,7 +27,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends wget \
 RUN useradd --create-home --uid 1000 raise \
     && mkdir -p /var/lib/raise && chown raise:raise /var/lib/raise
 COPY --from=build /opt/venv /opt/venv
-COPY prefect.yaml /opt/raise/prefect.yaml
+COPY prefect.yaml deploy/worker.sh /opt/raise/
 # By number: what asks for a user other than root cannot look names up.
 USER 1000
 WORKDIR /home/raise

@@ -47,13 +47,28 @@ def _blocks(language: str) -> str:
     return "\n".join(re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
 
 
+WORKER = ["bash", "/opt/raise/worker.sh"]
+
+
 def _compose_commands() -> Iterator[list[str]]:
     for service in yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].values():
         words = [*service.get("entrypoint", ()), *service.get("command", ())]
         if words and words[0] in PROGRAMS:
             yield [_filled(word) for word in words]
-        elif words[:1] == ["bash"]:
-            yield from _commands(words[-1])
+        elif words == WORKER:
+            yield from _commands(_worker_script())
+
+
+def _kuberay_commands() -> Iterator[list[str]]:
+    text = (DEPLOY / "kuberay.yaml").read_text()
+    yield from _commands(text)
+    if f"command: [{', '.join(WORKER)}]" in text:
+        yield from _commands(_worker_script())
+
+
+def _worker_script() -> str:
+    """What :data:`WORKER` runs, as it is in the repository."""
+    return (DEPLOY / "worker.sh").read_text()
 
 
 def _slurm_commands() -> Iterator[list[str]]:
@@ -72,7 +87,7 @@ SOURCES = {
     "docs/cluster.md": lambda: _commands(_blocks("bash")),
     "compose.yaml": _compose_commands,
     "slurm.sbatch": _slurm_commands,
-    "kuberay.yaml": lambda: _commands((DEPLOY / "kuberay.yaml").read_text()),
+    "kuberay.yaml": _kuberay_commands,
     "systemd": lambda: _commands(
         "\n".join(unit.read_text() for unit in sorted((DEPLOY / "systemd").iterdir()))
     ),

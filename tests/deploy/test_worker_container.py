@@ -30,15 +30,22 @@ exec worker "$@"
 def _kuberay():
     _, deployment = yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text())
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    return [*container["command"], *container["args"]]
+    assert "args" not in container
+    return container["command"]
 
 
 def _compose():
     worker = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["worker"]
-    # Compose would fill in a single $.
-    words = [word.replace("$$", "\0") for word in [*worker["entrypoint"], *worker["command"]]]
-    assert not any("$" in word for word in words)
-    return [word.replace("\0", "$") for word in words]
+    assert "command" not in worker
+    return worker["entrypoint"]
+
+
+def _here(words):
+    """The command with the script of the repository in place of the image's copy of it."""
+    copied = "COPY prefect.yaml deploy/worker.sh /opt/raise/"
+    assert copied in (DEPLOY.parent / "Dockerfile").read_text().splitlines()
+    assert words == ["bash", "/opt/raise/worker.sh"]
+    return ["bash", str(DEPLOY / "worker.sh")]
 
 
 @pytest.fixture(params=[_kuberay, _compose], ids=["kuberay", "compose"])
@@ -60,7 +67,7 @@ def started(request, tmp_path):
 
     def start(**changes):
         process = subprocess.Popen(
-            request.param(), env=environment | changes, start_new_session=True
+            _here(request.param()), env=environment | changes, start_new_session=True
         )
         request.addfinalizer(process.wait)
         request.addfinalizer(lambda: _kill_all(process.pid))
