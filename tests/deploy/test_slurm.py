@@ -64,7 +64,8 @@ def _run(job, folder, *arguments, timeout):
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 def test_shellcheck_finds_nothing():
-    found = subprocess.run(["shellcheck", SCRIPT, SCRIPT.with_name("worker.sh")], capture_output=True, text=True)
+    scripts = [str(SCRIPT), str(SCRIPT.with_name("worker.sh"))]
+    found = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True)
     assert found.returncode == 0, found.stdout
 
 
