@@ -96,9 +96,9 @@ def tracked_trials(uri: str) -> dict[str, float]:
 
     :raises UserError: if the server does not answer.
     """
-    from artifacts.tracking import TRIAL_TAG, Projection
+    from artifacts.mlflow_runs import TRIAL_TAG, Experiment
 
-    runs = Projection(uri).search(f"tags.`{TRIAL_TAG}` LIKE '%'")
+    runs = Experiment(uri).search(f"tags.`{TRIAL_TAG}` LIKE '%'")
     found: dict[str, float] = dict(Counter(run.info.status.lower() for run in runs))
     known = [run.data.metrics.get("validation_accuracy") for run in runs]
     if accuracies := [value for value in known if value is not None]:

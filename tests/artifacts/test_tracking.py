@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections import Counter
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -114,6 +115,91 @@ def test_the_same_flow_again_adds_nothing(uri, store, make_spec, make_evaluation
     assert mean.data.params["seeds"] == "2"
 
 
+class Counted:
+    """A client that counts what is asked of it."""
+
+    def __init__(self, tracker):
+        self._client = tracker._experiment.client
+        self.calls = Counter()
+        tracker._experiment.client = self
+
+    def __getattr__(self, name):
+        def call(*arguments, **options):
+            self.calls[name] += 1
+            return getattr(self._client, name)(*arguments, **options)
+
+        return call
+
+
+def train_all(uri, store, specs):
+    """Requests of a flow that trains these trials, then of one that finds them finished."""
+    for is_first in (True, False):
+        with Tracker(uri) as tracker:
+            asked = Counted(tracker)
+            tracker.start_study("demo", specs, {})
+            tracker.reconcile(store)
+            for spec in specs:
+                if is_first:
+                    tracker.place(spec, "gpu-1")
+                    for step in (500, 1000):
+                        tracker.report(spec, row(step))
+                    tracker.end(spec, "FINISHED")
+            tracker.sync(store, specs)
+        yield asked.calls
+
+
+def test_requests_of_a_trial_and_of_a_repeated_flow(
+    uri, store, make_spec, make_evaluation, evaluated
+):
+    """A server's work grows with the requests: ten a trial, none where nothing is new."""
+    few, many = [make_spec(0)], [make_spec(seed) for seed in range(1, 6)]
+    for spec in few + many:
+        evaluated(spec, make_evaluation("raven"), [0.3])
+    first, again = train_all(uri, store, few)
+    assert first["create_run"] == 2
+    client = MlflowClient(tracking_uri=uri)
+    for run in runs(uri):
+        client.delete_run(run.info.run_id)
+    more, again_more = train_all(uri, store, many)
+    assert more.total() - first.total() <= 4 * 10
+    assert again_more == again
+    for spec in many:
+        assert [step for step, _ in steps(uri, spec)] == [500, 1000]
+        assert trial_run(uri, spec).data.tags["raise.node"] == "gpu-1"
+
+
+def test_rows_that_wait_go_together(uri, make_spec):
+    spec = make_spec()
+    held, go_on = threading.Event(), threading.Event()
+    with Tracker(uri) as tracker:
+        asked = Counted(tracker)
+        tracker.report(spec, row(100))
+        assert tracker.flush()
+        tracker._submit(lambda: (held.set(), go_on.wait(30)))
+        assert held.wait(30)
+        before = asked.calls["log_batch"]
+        for step in range(200, 2200, 100):
+            tracker.report(spec, row(step))
+        go_on.set()
+        assert tracker.flush()
+        assert asked.calls["log_batch"] == before + 1
+        tracker.end(spec, "FINISHED")
+    assert [step for step, _ in steps(uri, spec)] == list(range(100, 2200, 100))
+
+
+def test_state_that_another_driver_set_is_seen_by_reconcile(uri, store, make_spec):
+    spec = make_spec()
+    first = Tracker(uri)
+    first.report(spec, row(250))
+    first.end(spec, "KILLED")
+    assert first.flush()
+    run_id = trial_run(uri, spec).info.run_id
+    MlflowClient(tracking_uri=uri).update_run(run_id, status="RUNNING")  # and was killed
+    first.reconcile(store)
+    first.close()
+    assert trial_run(uri, spec).info.status == "KILLED"
+
+
 def test_resumed_trial_continues_its_run_without_double_points(uri, store, make_spec):
     spec = make_spec()
 
@@ -190,7 +276,7 @@ def test_what_waiting_does_not_mend_is_raised(uri, make_spec, monkeypatch):
     def refuse(*arguments, **options):
         raise MlflowException("no such thing", error_code=4)
 
-    monkeypatch.setattr(tracker._projection, "log_rows", refuse)
+    monkeypatch.setattr(tracker._experiment, "log_rows", refuse)
     tracker.report(make_spec(), row(250))
     with pytest.raises(MlflowException, match="no such thing"):
         tracker.close()
@@ -203,14 +289,14 @@ def test_points_reported_while_the_server_is_away_arrive_later(uri, make_spec, m
     with Tracker(uri) as tracker:
         tracker.report(spec, row(250))
         assert tracker.flush()
-        log_batch = tracker._projection.client.log_batch
+        log_batch = tracker._experiment.client.log_batch
 
         def unreliable(*arguments, **options):
             if away.is_set():
                 raise MlflowException("API request to http://x failed with exception refused")
             return log_batch(*arguments, **options)
 
-        monkeypatch.setattr(tracker._projection.client, "log_batch", unreliable)
+        monkeypatch.setattr(tracker._experiment.client, "log_batch", unreliable)
         away.set()
         started = time.monotonic()
         for step in (500, 750, 1000):
@@ -229,7 +315,7 @@ def test_server_that_stays_away_ends_in_one_line(uri, make_spec, monkeypatch):
     def refuse(*arguments, **options):
         raise ConnectionError("refused")
 
-    monkeypatch.setattr(tracker._projection, "log_rows", refuse)
+    monkeypatch.setattr(tracker._experiment, "log_rows", refuse)
     tracker.report(make_spec(), row(250))
     with pytest.raises(UserError, match="raise-rpm sync"):
         tracker.close()

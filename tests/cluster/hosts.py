@@ -37,6 +37,7 @@ class Host:
         self.addresses = addresses
         self.home = folder / "home"
         self._logs = folder / "logs"
+        self._parts: list[Part] = []
         for path in (self.home, self._logs):
             path.mkdir(exist_ok=True)
         # With a command after it the shell stays, and reaps what loses its parent.
@@ -114,7 +115,8 @@ class Host:
                 text=True,
                 start_new_session=True,
             )
-        return Part(name, process, log)
+        self._parts.append(Part(name, process, log))
+        return self._parts[-1]
 
     def processes(self) -> list[psutil.Process]:
         """Those that live on this host."""
@@ -149,11 +151,12 @@ class Host:
         if self._unshare.poll() is None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(self.pid).kill()
-        self._unshare.wait(timeout=60)
-        for pipe in (self._unshare.stdin, self._unshare.stdout):
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+        for process in (self._unshare, *(part.entered for part in self._parts)):
+            process.wait(timeout=60)
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(BrokenPipeError):
+                    if pipe is not None:
+                        pipe.close()
 
 
 class Part:

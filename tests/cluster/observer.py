@@ -16,7 +16,8 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
 from mlflow.tracking import MlflowClient
 
-from artifacts.tracking import DATA_EXPERIMENT, EXPERIMENT, NODE_TAG, STUDY_TAG, TRIAL_TAG
+from artifacts.mlflow_runs import DATA_EXPERIMENT, EXPERIMENT, NODE_TAG, TRIAL_TAG
+from artifacts.tracking import STUDY_TAG
 from raise_model.store import Store, TrialFolder
 
 VOLATILE = ("seconds", "provenance", "attempts")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from artifacts import tracking
+from artifacts import mlflow_runs
 from flows import status as module
 from flows.cli import cli
 from flows.remote_runs import RunStatus, _stages
@@ -85,8 +85,8 @@ def test_mlflow_alone_tells_how_many_trials_there_are(run, monkeypatch):
         tracked("FINISHED", validation_accuracy=0.9), tracked("FINISHED", validation_accuracy=0.8),
         tracked("RUNNING"),
     ]  # fmt: skip
-    projection = SimpleNamespace(search=lambda condition: runs)
-    monkeypatch.setattr(tracking, "Projection", lambda uri: projection)
+    experiment = SimpleNamespace(search=lambda condition: runs)
+    monkeypatch.setattr(mlflow_runs, "Experiment", lambda uri: experiment)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://cluster:5000")
     found = run()
     assert found.value["tracked"] == {"finished": 2, "running": 1, "best_accuracy": 0.9}
