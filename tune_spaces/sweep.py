@@ -12,13 +12,14 @@ any fresher.
 """
 
 import contextlib
+import contextvars
 import logging
-import signal
 import tempfile
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ from tune_spaces.trial_process import SIGKILLED
 MAX_FAILURES = 2
 """Restarts of one trial whose process died or whose failure may pass."""
 HELD_POLL_SECONDS = 2.0
+SIGNAL_SECONDS = 0.5
+"""How long a signal may wait for its handler."""
 
 OnReport = Callable[[str, dict[str, float]], None]
 OnNode = Callable[[str, str], None]
@@ -59,7 +62,7 @@ class SweepOutcome:
 
 
 class _Interrupted(Exception):
-    """A signal came: lets Tune clean up, which it does for exceptions only."""
+    """The sweep is to stop: lets Tune clean up, which it does for exceptions only."""
 
 
 def sweep(
@@ -75,9 +78,9 @@ def sweep(
 ) -> SweepOutcome:
     """Train every spec that is not finished; needs a connection to a cluster.
 
-    Callbacks run in the driver between two events of Tune and should return at once; an
-    exception of theirs stops the sweep and is raised.  On SIGINT and SIGTERM the trials are
-    stopped first; then the signal goes to whoever handled it before.
+    Callbacks run in a thread of the driver between two events of Tune and should return at
+    once; an exception of theirs stops the sweep and is raised.  Where the handler of a signal
+    raises, the trials are stopped before its exception goes on.
 
     :param cache: folder for derived arrays on every node; default ``RAISE_HOME/cache``.
     :param prunable: names of trials that are given up when they fall behind
@@ -205,9 +208,9 @@ class _Progress:
 class _Watcher(tune.Callback):
     """Turns Tune's events into the states and rows of a sweep."""
 
-    def __init__(self, progress: _Progress, signals: Sequence[int]) -> None:
+    def __init__(self, progress: _Progress, stopped: threading.Event) -> None:
         self._progress = progress
-        self._signals = signals
+        self._stopped = stopped
         self._names: dict[str, str] = {}
         self._outcomes: dict[str, tuple[str, str]] = {}
 
@@ -223,7 +226,7 @@ class _Watcher(tune.Callback):
         return self._names[trial.trial_id]
 
     def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
-        if self._signals:
+        if self._stopped.is_set():
             raise _Interrupted
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
@@ -287,12 +290,12 @@ def _run_tuner(
     def trial_name(trial: Any) -> str:
         return names[TrialSpec.from_json(trial.config["spec"]).fingerprint]
 
+    stopped = threading.Event()
     with (
-        _signals_kept() as signals,
         _quiet_tune(),
         tempfile.TemporaryDirectory(prefix=SWEEP_FOLDERS, ignore_cleanup_errors=True) as folder,
     ):
-        tune.Tuner(
+        tuner = tune.Tuner(
             tune.with_resources(trainable, dict(share)),
             param_space={
                 **request,
@@ -309,37 +312,29 @@ def _run_tuner(
                 name="sweep",
                 storage_path=folder,
                 verbose=0,
-                callbacks=[_Watcher(progress, signals)],
+                callbacks=[_Watcher(progress, stopped)],
                 failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
             ),
-        ).fit()
+        )
+        _in_a_thread(tuner.fit, stopped)
 
 
-@contextlib.contextmanager
-def _signals_kept() -> Iterator[Sequence[int]]:
-    """Note SIGINT and SIGTERM instead of acting on them; act once the block has ended.
+def _in_a_thread(work: Callable[[], object], stopped: threading.Event) -> None:
+    """Do ``work`` in another thread; an exception here, as of a signal, sets ``stopped`` first.
 
-    Only the main thread can set handlers, and only there do handlers raise.
+    A handler that raises must not do so in the middle of Tune.  It must stay in place, too:
+    Prefect tells a run that is cancelled from one that crashed only while its own is there.
     """
-    noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield noted
-        return
-    # Tune sets a handler of its own for SIGUSR1 and leaves it.
-    before = {
-        number: signal.getsignal(number) or signal.SIG_DFL
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    }
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: noted.append(number))
-    try:
-        with contextlib.suppress(_Interrupted):
-            yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if noted:
-            signal.raise_signal(noted[0])
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sweep") as pool:
+        # Prefect knows the run by a context variable.
+        running = pool.submit(contextvars.copy_context().run, work)
+        try:
+            # A signal that another thread gets does not wake this one.
+            while not wait([running], timeout=SIGNAL_SECONDS).done:
+                pass
+        finally:
+            stopped.set()
+    running.result()
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
@@ -175,22 +176,31 @@ def _serve(actor: Connection) -> None:
         try:
             ended = _relay(ours, actor)
         except (EOFError, ConnectionError):
-            child.kill()
-            child.join()
-            _give_back_later(request, child.pid)
+            _kill(child, request)
             return
         except _Stopped:
-            child.kill()
+            _kill(child, request)
             ended = None
+        else:
+            if ended is None:
+                _give_back_later(request, child.pid)
         # A child that has said how it ended gets a moment to leave; its work is done.
         child.join(timeout=5 if ended else None)
         if child.is_alive():
             child.kill()
             child.join()
         ours.close()
-        if ended is None:
-            _give_back_later(request, child.pid)
         actor.send(ended if ended else child.exitcode)
+
+
+def _kill(child: BaseProcess, request: Mapping[str, Any]) -> None:
+    """Kill a child; in this order, since Ray may kill this process at any moment.
+
+    Then either the child notices and gives its claim back, or somebody waits for it already.
+    """
+    _give_back_later(request, child.pid)
+    child.kill()
+    child.join()
 
 
 class _Stopped(Exception):
