@@ -44,7 +44,7 @@ SUMMARY_TAG = "raise.summary"
 DATA_TAG = "raise.data"
 
 RETRY_SECONDS = 2.0
-CLOSE_SECONDS = 60.0
+CLOSE_SECONDS = 180.0
 """How long :meth:`Tracker.close` waits for a server that is away."""
 
 
