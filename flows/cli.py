@@ -20,7 +20,7 @@ from flows.board import duration
 from flows.cluster_settings import load
 from flows.parameters import DemoCommand, ParametersCommand
 from flows.services import DEFAULT_PORTS, PORT_OPTIONS, TITLES
-from raise_model.errors import UserError, place_error
+from raise_model.errors import StoreAway, UserError, place_error
 from tune_spaces.home import raise_home
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except UserError as error:
+        except (UserError, StoreAway) as error:
             if ctx.params["debug"]:
                 raise
             click.echo(f"error: {error}", err=True)

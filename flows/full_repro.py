@@ -186,6 +186,7 @@ def full_repro(
     check_hours(plan, request, target, max_hours)
     if plan.has_work:
         preflight(resources, target, _trials_to_check(request).trials)
+    target = Store(target.root, patient=True)
     with Tracker(_tracking_uri()) as tracker:
         params = {"preset": request.preset, "data": data, "device": resources.device}
         return Completed(message=_stages(target, request, resources, tracker, params, strict))

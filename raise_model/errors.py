@@ -11,6 +11,10 @@ class UserError(Exception):
     """
 
 
+class StoreAway(ConnectionError):
+    """An S3 store does not answer, or says that it is in trouble; it may be back later."""
+
+
 _CURES: Mapping[int, str] = {
     errno.ENOSPC: "free space there, or choose another place",
     errno.EDQUOT: "free space there, or choose another place",

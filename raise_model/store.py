@@ -23,7 +23,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -33,10 +33,18 @@ from urllib.parse import urlsplit
 import fsspec
 
 from raise_model import atomic_write, claims
-from raise_model.errors import UserError
+from raise_model.errors import StoreAway, UserError
 from raise_model.specs import EvaluationSpec, TrialSpec
 
 T = TypeVar("T")
+PATIENT_ATTEMPTS = 20
+"""Of a request to S3, with pauses of up to 20 s: two to three minutes."""
+_AWAY = ("EndpointConnectionError", "HTTPClientError", "ConnectionClosedError",
+         "ResponseStreamingError", "ResponseParserError", "ClientPayloadError")  # fmt: skip
+"""Errors of S3 clients that are no OSError; by name: the clients are not installed everywhere."""
+_TROUBLE = (None, errno.EIO, errno.EREMOTEIO, errno.EBUSY)
+"""Of their OSErrors: no answer, and what s3fs makes of 500 and 503."""
+_LOST_RACE = ("PreconditionFailed", "ConditionalRequestConflict")
 WRITTEN_ONCE = ("spec.json", "done.json", "result.json")
 """Files that never change once they are there."""
 
@@ -52,9 +60,14 @@ def _local_root(root: str) -> Path | None:
 
 
 class Store:
-    """Reads and writes whole small files under one root.  Paths are relative, with ``/``."""
+    """Reads and writes whole small files under one root.  Paths are relative, with ``/``.
 
-    def __init__(self, root: str) -> None:
+    Where S3 does not answer, every method raises :class:`~raise_model.errors.StoreAway`.
+    """
+
+    def __init__(self, root: str, *, patient: bool = False) -> None:
+        """:param patient: wait minutes for S3 to come back, as long work does; else seconds."""
+        self._patient = patient
         self._folder = _local_root(root)
         self.root = str(self._folder) if self._folder else root.rstrip("/")
         self._watch = claims.ClaimWatch()
@@ -66,9 +79,13 @@ class Store:
         """File system of the root, for streaming large files; take paths from :meth:`path`."""
         if self._folder:
             return fsspec.filesystem("file")
+        retries = {"mode": "standard", "total_max_attempts": PATIENT_ATTEMPTS}
         try:
             # Listings are never cached: another process's claims must be seen at once.
-            return fsspec.filesystem("s3", use_listings_cache=False, skip_instance_cache=True)
+            return fsspec.filesystem(
+                "s3", use_listings_cache=False, skip_instance_cache=True,
+                config_kwargs={"retries": retries} if self._patient else None,
+            )  # fmt: skip
         except ImportError as error:
             raise UserError(
                 f"store {self.root}: s3:// needs s3fs; install raise-rpm[cluster]"
@@ -84,7 +101,8 @@ class Store:
             return (self._folder / path).read_bytes()
         if path in self._written_once:
             return self._written_once[path]
-        data = self.filesystem.cat_file(self.path(path))
+        with self._asked():
+            data = self.filesystem.cat_file(self.path(path))
         assert isinstance(data, bytes)
         if path.endswith(WRITTEN_ONCE):
             self._written_once[path] = data
@@ -100,7 +118,8 @@ class Store:
             except FileNotFoundError:
                 return False
             return True
-        return self.filesystem.exists(self.path(path))
+        with self._asked():
+            return self.filesystem.exists(self.path(path))
 
     def list(self, folder: str) -> Sequence[str]:
         """Names in a folder, sorted; empty where there is none."""
@@ -111,7 +130,8 @@ class Store:
                 return []
         else:
             try:
-                found = self.filesystem.ls(self.path(folder), detail=False)
+                with self._asked():
+                    found = self.filesystem.ls(self.path(folder), detail=False)
             except FileNotFoundError:
                 return []
             names = [name.rstrip("/").rsplit("/", 1)[-1] for name in found]
@@ -123,14 +143,12 @@ class Store:
             atomic_write.create(self._folder / path, data)
             return
         try:
-            self.filesystem.pipe_file(self.path(path), data, mode="create")
+            with self._asked():
+                self.filesystem.pipe_file(self.path(path), data, mode="create")
         except FileExistsError:
-            raise
-        except OSError as error:
-            # S3 answers a lost race with 412 or 409; s3fs passes them on as OSError.
-            if error.errno == errno.EEXIST or "PreconditionFailed" in repr(error.__cause__):
-                raise FileExistsError(path) from error
-            raise
+            # Of a request whose answer was lost, and that was sent again.
+            if self.read(path) != data:
+                raise
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Create or replace.  ``durable`` waits until the disk has it (local stores)."""
@@ -138,7 +156,8 @@ class Store:
             atomic_write.replace(self._folder / path, data, durable=durable)
             return
         self._written_once.pop(path, None)
-        self.filesystem.pipe_file(self.path(path), data)
+        with self._asked():
+            self.filesystem.pipe_file(self.path(path), data)
 
     def delete(self, path: str) -> None:
         """Delete a file; one that is not there is no error."""
@@ -146,8 +165,32 @@ class Store:
             (self._folder / path).unlink(missing_ok=True)
             return
         self._written_once.pop(path, None)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), self._asked():
             self.filesystem.rm_file(self.path(path))
+
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Give the errors of S3 clients names that callers know."""
+        try:
+            yield
+        except (FileNotFoundError, FileExistsError, PermissionError):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError):
+                # S3 answers a lost race with 412 or 409; s3fs passes them on as OSError.
+                cause = repr(error.__cause__)
+                if error.errno == errno.EEXIST or any(code in cause for code in _LOST_RACE):
+                    raise FileExistsError(self.root) from error
+                is_away = error.errno in _TROUBLE
+            else:
+                is_away = type(error).__name__ in _AWAY
+            if not is_away:
+                raise
+            reason = " ".join(str(error).split())[:200]
+            raise StoreAway(
+                f"store {self.root} does not answer ({reason}); what is done is kept: run the "
+                "same again when it is back"
+            ) from error
 
     def read_json(self, path: str) -> Any:
         return json.loads(self.read(path))

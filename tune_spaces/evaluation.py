@@ -108,7 +108,7 @@ def _evaluate(
     from raise_model.evaluation.evaluate import evaluate
 
     torch.set_num_threads(threads)
-    store = Store(root)
+    store = Store(root, patient=True)
     evaluation = EvaluationSpec.from_json(spec)
     folder = store.trial(trial).evaluation(evaluation)
     if not folder.is_done:

@@ -287,7 +287,7 @@ def _train_and_say(say: Callable[[Any], None], request: Mapping[str, Any]) -> No
 
     try:
         run_trial(
-            Store(request["store"]),
+            Store(request["store"], patient=True),
             TrialSpec.from_json(request["spec"]),
             device=request["device"],
             threads=request["threads"],

@@ -25,7 +25,8 @@ HEADER = """# Faults
 Sweeps of twelve short trainings (preset `smoke` with 120 steps, four configurations, three
 seeds) on two Ray nodes, with a Prefect worker on a third machine, Prefect and MLflow on
 PostgreSQL and the store on S3, all as processes in network namespaces of one machine. The
-fault comes in the middle; where it ended the run, the same deployment is run again.
+fault comes in the middle, while a trial runs (on the node that it strikes); where it ended the
+run, the same deployment is run again.
 Written by `python -m tests.cluster.fault_matrix`.
 
 - *sweep*: the fault came alone, or after others in the same sweep

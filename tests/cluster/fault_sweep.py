@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tests.cluster.cluster import ENDED, Cluster
@@ -99,6 +100,11 @@ class Sweep:
             time.sleep(3)
 
 
+def _is_training(cluster: Cluster, root: str, host: str) -> bool:
+    claims = cluster.ask("claims", root).values()
+    return any(not host or cluster.hosts[host].owns(c["process"]["machine"]) for c in claims)
+
+
 def sweep(cluster: Cluster, name: str, faults: Sequence[Fault]) -> Result:
     """One sweep, disturbed by every one of ``faults`` in turn."""
     one = Sweep(cluster, name)
@@ -112,6 +118,9 @@ def sweep(cluster: Cluster, name: str, faults: Sequence[Fault]) -> Result:
     before = {}
     for place, chosen in enumerate(faults, start=1):
         before[chosen.name] = one.go_on_until(TRIALS * place // (len(faults) + 1))
+        wait_for(
+            "no trial runs", partial(_is_training, cluster, one.root, chosen.host), 300, every=0.2
+        )
         seconds = time.monotonic() - started
         say(f"    after {seconds:.0f} s, {len(before[chosen.name])} done: {chosen.name}")
         chosen.inject(cluster, one.root)

@@ -26,6 +26,8 @@ class Fault:
     name: str
     inject: Callable[[Cluster, str], None]
     """Called with the store's root in the middle of the sweep; mends what it broke."""
+    host: str = ""
+    """On which a trial is being trained at that moment; anywhere."""
     prepare: Callable[[Cluster], None] = lambda cluster: None
     clear: Callable[[Cluster], None] = lambda cluster: None
 
@@ -33,9 +35,9 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, **around: Callable[[Cluster], None]) -> Callable[..., Any]:
+def fault(name: str, **options: Any) -> Callable[..., Any]:
     def register(inject: Callable[[Cluster, str], None]) -> Callable[[Cluster, str], None]:
-        FAULTS[name] = Fault(name=name, inject=inject, **around)
+        FAULTS[name] = Fault(name=name, inject=inject, **options)
         return inject
 
     return register
@@ -122,7 +124,7 @@ def restart_postgres(cluster: Cluster, root: str) -> None:
 # Group 3: Ray and its machines
 
 
-@fault("the raylet of a node killed (SIGKILL)")
+@fault("the raylet of a node killed (SIGKILL)", host="node")
 def kill_raylet(cluster: Cluster, root: str) -> None:
     for process in cluster.hosts["node"].processes():
         if process.name() == "raylet":
@@ -131,7 +133,7 @@ def kill_raylet(cluster: Cluster, root: str) -> None:
     cluster.join_ray("node")
 
 
-@fault("a node without power, back after 60 s")
+@fault("a node without power, back after 60 s", host="node")
 def power_off(cluster: Cluster, root: str) -> None:
     cluster.hosts["node"].kill()
     time.sleep(60)
@@ -145,7 +147,7 @@ def kill_head(cluster: Cluster, root: str) -> None:
     cluster.join_ray("head", "node", "worker")
 
 
-@fault("the network of a node cut for 60 s")
+@fault("the network of a node cut for 60 s", host="node")
 def cut_network(cluster: Cluster, root: str) -> None:
     cluster.pull_cable("node", cut=True)
     time.sleep(60)
@@ -175,7 +177,7 @@ def full_driver(cluster: Cluster, root: str) -> None:
     _fill(cluster, "worker")
 
 
-@fault("a node's disk full for 60 s")
+@fault("a node's disk full for 60 s", host="node")
 def full_node(cluster: Cluster, root: str) -> None:
     _fill(cluster, "node")
 
@@ -192,12 +194,20 @@ def _skew(cluster: Cluster) -> None:
     ]
     if not Path(found[0]).is_file():
         raise HostError("clock skew needs libfaketime (or its path in RAISE_LIBFAKETIME)")
-    environment = {"LD_PRELOAD": found[0], "FAKETIME": "+1h", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    sleep = cluster.folder / "clock_nanosleep.so"
+    source = Path(__file__).with_name("clock_nanosleep.c")
+    cluster.hosts["node"].run("cc", "-shared", "-fPIC", "-o", str(sleep), str(source))
+    environment = {
+        "LD_PRELOAD": f"{sleep}:{found[0]}",
+        "FAKETIME": "+1h",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
     cluster.join_ray("node", environment=environment)
 
 
 @fault(
     "the clock of a node an hour ahead",
+    host="node",
     prepare=_skew,
     clear=lambda cluster: cluster.join_ray("node"),
 )

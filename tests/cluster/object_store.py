@@ -15,8 +15,9 @@ def main(host: str, port: int, flag: Path) -> None:
 
     def application(environ, start_response):
         if flag.exists():
-            start_response("500 Internal Server Error", [("Content-Type", "text/plain")])
-            return [b"in trouble"]
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start_response("500 Internal Server Error", [("Content-Length", "0")])
+            return []
         return backend(environ, start_response)
 
     run_simple(host, port, application, threaded=True)

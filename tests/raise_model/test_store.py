@@ -3,12 +3,15 @@
 import json
 import os
 import threading
+import time
 
 import pytest
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
 
-from raise_model.errors import UserError
+from raise_model.errors import StoreAway, UserError
 from raise_model.specs import DataSpec, EvaluationSpec, TrialSpec
-from raise_model.store import Store
+from raise_model.store import PATIENT_ATTEMPTS, Store
 
 
 def make_spec(**changes):
@@ -88,6 +91,72 @@ def test_only_one_of_many_creators_wins(store):
         thread.join()
     assert len(wins) == 1
     assert store.read("race") == str(wins[0]).encode()
+
+
+class Troubled:
+    """An S3 server that answers 500 as often as it is told to, after it did what was asked."""
+
+    def __init__(self):
+        self.trouble = 0
+        backend = DomainDispatcherApplication(create_backend_app)
+
+        def application(environ, start_response):
+            in_trouble = self.trouble > 0
+            self.trouble -= in_trouble
+
+            def answer(status, headers, *rest):
+                return start_response("500 Trouble" if in_trouble else status, headers, *rest)
+
+            return backend(environ, answer)
+
+        self._server = make_server("127.0.0.1", 0, application, threaded=True)
+        self.url = f"http://127.0.0.1:{self._server.port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def troubled(monkeypatch):
+    server = Troubled()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    # As many attempts as ever, without the pauses between them.
+    backoff = "botocore.retries.standard.ExponentialBackoff.delay_amount"
+    monkeypatch.setattr(backoff, lambda *arguments: 0.01)
+    bucket = f"bucket-{time.monotonic_ns()}"
+    Store(f"s3://{bucket}").filesystem.mkdir(bucket)
+    server.root = f"s3://{bucket}/x"
+    yield server
+    server.stop()
+
+
+def test_long_work_waits_for_s3_and_knows_what_it_has_created(troubled):
+    store = Store(troubled.root, patient=True)
+    troubled.trouble = PATIENT_ATTEMPTS - 2
+    store.create("claim", b"mine")
+    assert troubled.trouble == 0
+    assert store.read("claim") == b"mine"
+    troubled.trouble = 3
+    with pytest.raises(FileExistsError):
+        store.create("claim", b"another's")
+    troubled.trouble = 3
+    assert store.list("") == ["claim"]
+
+
+def test_s3_that_stays_away_is_one_line(troubled):
+    store = Store(troubled.root, patient=True)
+    troubled.trouble = 1000
+    with pytest.raises(StoreAway, match=rf"store {troubled.root} does not answer .* run the same"):
+        store.create("claim", b"mine")
+    troubled.stop()
+    for ask in (store.list, store.exists, store.read, store.delete):
+        with pytest.raises(StoreAway, match="does not answer"):
+            ask("trials")
 
 
 def test_unknown_scheme_is_refused():
