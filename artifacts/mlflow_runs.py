@@ -6,6 +6,7 @@ server said of a run is kept, and what it has already is not sent again.
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.tracking import MlflowClient
+from requests import HTTPError
 
 from artifacts.run_fields import curve_metrics, parameters, readable_name
 from raise_model.errors import UserError
@@ -35,6 +37,12 @@ PARENT_TAG = "mlflow.parentRunId"
 KIND_TAG = "mlflow.experimentKind"
 
 
+_TROUBLE = (429, 500, 502, 503, 504)
+"""HTTP status of a server that may be well later."""
+PAGE = 200
+"""Runs asked for at once: their server has to answer in MLFLOW_HTTP_REQUEST_TIMEOUT."""
+
+
 def is_refused(error: Exception) -> bool:
     """Whether the server wants other credentials; its 401 is no JSON, and no RestException."""
     if isinstance(error, RestException):
@@ -45,13 +53,21 @@ def is_refused(error: Exception) -> bool:
 def is_away(error: Exception) -> bool:
     """Whether trying again later may help: no answer, or one of a server in trouble."""
     if isinstance(error, RestException):
-        return int(error.get_http_status_code()) in (429, 500, 502, 503, 504)
-    # What requests raises and answers that are no JSON come in MLflow's base class.
-    return isinstance(error, OSError) or (
-        isinstance(error, MlflowException)
-        and "API request to" in str(error)
-        and not is_refused(error)
+        return int(error.get_http_status_code()) in _TROUBLE
+    if isinstance(error, HTTPError):
+        return error.response is None or error.response.status_code in _TROUBLE
+    if isinstance(error, MlflowException):
+        # No answer, and answers that are no JSON.
+        said = re.search(r"API request to .* failed with (?:error code (\d+))?", str(error))
+        return said is not None and (said[1] is None or int(said[1]) in _TROUBLE)
+    return isinstance(error, OSError) and not isinstance(
+        error, (FileNotFoundError, PermissionError, NotADirectoryError)
     )
+
+
+def is_deleted(error: Exception) -> bool:
+    """Whether a run was deleted that is to be written."""
+    return isinstance(error, MlflowException) and "must be in the 'active' state" in str(error)
 
 
 def _refusal(uri: str) -> UserError:
@@ -74,7 +90,7 @@ class _Known:
     """Newest value of each."""
     node: str = ""
     last_step: int | None = None
-    """Step of the newest training row, -1 without one; None if it was not asked for."""
+    """Step of the newest training row, -1 without one; None if it is not known."""
 
     @classmethod
     def of(cls, run: Run) -> "_Known":
@@ -131,7 +147,7 @@ class Experiment:
         token = None
         while True:
             page = self.client.search_runs(
-                [self.id], condition, ViewType.ACTIVE_ONLY, page_token=token,
+                [self.id], condition, ViewType.ACTIVE_ONLY, max_results=PAGE, page_token=token,
                 order_by=["attributes.start_time ASC"],
             )  # fmt: skip
             found += page
@@ -179,7 +195,15 @@ class Experiment:
             found = self.search(condition)
             if found[0].info.run_id != made:
                 self.client.delete_run(made)
+            else:
+                self._remember(key, found[0]).last_step = -1
         return self._remember(key, found[0]).run_id
+
+    def forget(self) -> None:
+        """Ask the server anew: somebody else has deleted runs."""
+        self._runs.clear()
+        self._by_id.clear()
+        self._all_of.clear()
 
     def trial_run(self, spec: TrialSpec, parent: str | None, *, node: str = "") -> str:
         """Id of a trial's run; made if there is none.
@@ -208,10 +232,8 @@ class Experiment:
         """Step of the newest training row, -1 without one; every row has this metric."""
         known = self._seen(run_id)
         if known.last_step is None:
-            known.last_step = -1
-            if "validation_accuracy" in known.metrics:
-                history = self.client.get_metric_history(run_id, "validation_accuracy")
-                known.last_step = max(metric.step for metric in history)
+            history = self.client.get_metric_history(run_id, "validation_accuracy")
+            known.last_step = max((metric.step for metric in history), default=-1)
         return known.last_step
 
     def log_rows(
@@ -220,16 +242,17 @@ class Experiment:
         """Rows of a training curve with time stamps (ms); those logged before are left out."""
         run_id = self.trial_run(spec, parent)
         last = self._last_step(run_id)
-        metrics = [
-            Metric(key, value, stamp, int(row["step"]))
-            for stamp, row in rows
-            if row["step"] > last
-            for key, value in curve_metrics(row)
-        ]
-        for start in range(0, len(metrics), 1000):
-            self.client.log_batch(run_id, metrics=metrics[start : start + 1000])
-        steps = [int(row["step"]) for _, row in rows]
-        self._by_id[run_id].last_step = max([last, *steps])
+        new = [(stamp, row) for stamp, row in rows if row["step"] > last]
+        # Of at most twenty metrics each; a batch has at most a thousand.
+        for start in range(0, len(new), 50):
+            some = new[start : start + 50]
+            metrics = [
+                Metric(key, value, stamp, int(row["step"]))
+                for stamp, row in some
+                for key, value in curve_metrics(row)
+            ]
+            self.client.log_batch(run_id, metrics=metrics)
+            self._by_id[run_id].last_step = max(int(row["step"]) for _, row in some)
 
     def set_status(self, run_id: str, status: str) -> None:
         """Set a run's status if it differs."""

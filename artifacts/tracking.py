@@ -31,6 +31,7 @@ from artifacts.mlflow_runs import (
     TRIAL_TAG,
     Experiment,
     is_away,
+    is_deleted,
 )
 from artifacts.run_fields import evaluation_metrics, summary_metrics
 from raise_model.errors import UserError
@@ -46,6 +47,8 @@ DATA_TAG = "raise.data"
 RETRY_SECONDS = 2.0
 CLOSE_SECONDS = 180.0
 """How long :meth:`Tracker.close` waits for a server that is away."""
+KILLED_SECONDS = 8.0
+"""The same where the flow was cancelled: Prefect kills it half a minute later."""
 
 
 def _now() -> int:
@@ -159,6 +162,10 @@ class Tracker:
 
         self._submit(work)
 
+    def leave(self, spec: TrialSpec) -> None:
+        """A trial that is not trained here any more, and may be elsewhere."""
+        self._open.pop(spec.name, None)
+
     def end(self, spec: TrialSpec, status: Status, *, reason: str = "") -> None:
         """Terminal status of a trial."""
         self._open.pop(spec.name, None)
@@ -178,11 +185,12 @@ class Tracker:
         """
         if trials is None:
             trials = [folder.spec() for folder in store.trials() if folder.is_done]
+        stamp = _now()
         for spec in trials:
             if store.trial(spec).is_done:
-                self._submit(functools.partial(self._sync_trial, store, spec))
+                self._submit(functools.partial(self._sync_trial, store, spec, stamp))
 
-    def _sync_trial(self, store: Store, spec: TrialSpec) -> None:
+    def _sync_trial(self, store: Store, spec: TrialSpec, stamp: int) -> None:
         folder = store.trial(spec)
         experiment = self._experiment
         run_id = experiment.trial_run(spec, self._parent)
@@ -193,15 +201,14 @@ class Tracker:
         # Written after the curve: where it is, the curve is.
         last = {"best_accuracy": float(done["validation_accuracy"])}
         if not experiment.has(run_id, last):
-            self._sync_curve(folder, spec)
-        experiment.log_values(run_id, values | last, _now())
+            self._sync_curve(folder, spec, stamp)
+        experiment.log_values(run_id, values | last, stamp)
         experiment.set_status(run_id, "FINISHED")
 
-    def _sync_curve(self, folder: TrialFolder, spec: TrialSpec) -> None:
+    def _sync_curve(self, folder: TrialFolder, spec: TrialSpec, stamp: int) -> None:
         store = folder.store
         curve = pd.read_parquet(io.BytesIO(store.read(folder.file("curve.parquet"))))
         rows = [{str(k): float(v) for k, v in row.items()} for row in curve.to_dict("records")]
-        stamp = _now()
         self._experiment.log_rows(spec, self._parent, [(stamp, row) for row in rows])
 
     def summarise(self, summary: pd.DataFrame) -> None:
@@ -232,15 +239,18 @@ class Tracker:
         self._submit(work)
 
     def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
-        """Wait until everything is written; False if the server was away for ``seconds``.
+        """Wait until everything is written; False if nothing got on for ``seconds``.
 
-        :raises Exception: the first error that waiting does not mend.
+        :raises Exception: the first error that waiting does not mend; the rest is written.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._pending == 0 or self._error, timeout=seconds)
+            while self._pending:
+                # Notified whenever something was written.
+                if not self._changed.wait(timeout=seconds):
+                    return False
             if self._error is not None:
                 raise self._error
-            return self._pending == 0
+            return True
 
     def close(self, status: Status = "FINISHED") -> None:
         """End what is open (trials KILLED, the parent with ``status``), write, stop.
@@ -259,7 +269,7 @@ class Tracker:
 
         self._submit(work)
         try:
-            written = self.flush(CLOSE_SECONDS)
+            written = self.flush(KILLED_SECONDS if status == "KILLED" else CLOSE_SECONDS)
         finally:
             self._stop.set()
             self._work.put(None)
@@ -284,11 +294,16 @@ class Tracker:
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Do one piece of work, again and again while the server is away."""
+        was_deleted = False
         while not self._stop.is_set():
             try:
                 work()
                 return
             except Exception as error:
+                if is_deleted(error) and not was_deleted:
+                    was_deleted = True
+                    self._experiment.forget()
+                    continue
                 if not is_away(error):
                     with self._changed:
                         self._error = self._error or error

@@ -42,6 +42,8 @@ class _Listener:
         elif state == "failed":
             self._tracker.end(self._specs[name], "FAILED", reason=detail)
             self._progress.warn(f"trial {name} failed: {detail}")
+        elif state == "waiting":
+            self._tracker.leave(self._specs[name])
         elif state == "retrying":
             self._progress.warn(f"trial {name} starts again: {detail}")
         self.show()

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from raise_model.store import Store
 
 HEARTBEAT_SECONDS = 20.0
+POLL_SECONDS = 2.0
 STALE_SECONDS = 300.0
 """A claim whose counter stood still for so long on the observer's clock may be taken over."""
 
@@ -92,6 +93,17 @@ class ClaimWatch:
         self._seen[path] = (state, since)
         return now - since
 
+    def abandoned(self) -> dict[str, Any]:
+        """States of the claims, by path, that stood still until nobody can own them any more."""
+        long_ago = time.monotonic() - STALE_SECONDS
+        return {path: state for path, (state, since) in self._seen.items() if since <= long_ago}
+
+    def trust(self, abandoned: Mapping[str, Any]) -> None:
+        """Take over what another watch found abandoned, so as not to wait as long again."""
+        long_ago = time.monotonic() - STALE_SECONDS
+        for path, state in abandoned.items():
+            self._seen[path] = (state, long_ago)
+
 
 class Claim:
     """The right to write into a trial's folder.
@@ -161,8 +173,27 @@ def holder(store: "Store", folder: str, watch: ClaimWatch) -> dict[str, Any] | N
     claim = store.read_json(path)
     if claim["released"] or Process(**claim["process"]).is_gone():
         return None
-    state = (claim["owner"], claim["counter"])
+    state = [claim["owner"], claim["counter"]]
     return None if watch.still_for(path, state) >= STALE_SECONDS else claim
+
+
+def outwait(store: "Store", folder: str, watch: ClaimWatch, on_wait: Callable[[str], None]) -> None:
+    """Return once a claim's owner is known to live or not to: at once, if it is on this machine
+    or nobody is; else as soon as its counter is raised, or was not for :data:`STALE_SECONDS`.
+
+    :param on_wait: is told once what is waited for.
+    """
+    first = None
+    while (claim := holder(store, folder, watch)) is not None:
+        if claim["process"]["machine"] == _machine() or (first and claim != first):
+            return
+        if first is None:
+            first = claim
+            on_wait(
+                f"attempt {claim['attempt']} of another machine has not ended; waiting up to "
+                f"{STALE_SECONDS:.0f} s for a sign of life"
+            )
+        time.sleep(POLL_SECONDS)
 
 
 def give_back(store: "Store", folder: str, pid: int) -> None:

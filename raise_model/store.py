@@ -70,7 +70,7 @@ class Store:
         self._patient = patient
         self._folder = _local_root(root)
         self.root = str(self._folder) if self._folder else root.rstrip("/")
-        self._watch = claims.ClaimWatch()
+        self.claim_watch = claims.ClaimWatch()
         self._written_once: dict[str, bytes] = {}
         """What was read of files that never change; of S3 alone, where asking takes long."""
 
@@ -229,7 +229,7 @@ class Store:
     def trial(self, trial: TrialSpec | str) -> "TrialFolder":
         """Folder of a trial, by spec or by name; it need not exist yet."""
         name = trial if isinstance(trial, str) else trial.name
-        return TrialFolder(self, name, self._watch)
+        return TrialFolder(self, name, self.claim_watch)
 
     def trials(self) -> Sequence["TrialFolder"]:
         """Every trial of the store, in order of name."""
@@ -310,6 +310,13 @@ class TrialFolder:
     def holder(self) -> dict[str, Any] | None:
         """The newest claim if its owner lives, else None."""
         return claims.holder(self.store, self.file("claims"), self._watch)
+
+    def outwait(self, on_wait: Callable[[str], None]) -> None:
+        """Wait until it is known whether the owner of the newest claim lives.
+
+        See :func:`raise_model.claims.outwait`.
+        """
+        claims.outwait(self.store, self.file("claims"), self._watch, on_wait)
 
     def give_back(self, pid: int) -> None:
         """Release the newest claim for its process, one of this machine that was killed.

@@ -13,6 +13,7 @@ any fresher.
 
 import contextlib
 import contextvars
+import json
 import logging
 import tempfile
 import threading
@@ -90,6 +91,7 @@ def sweep(
     progress = _Progress(store, specs, on_report, on_state, on_node, prunable)
     request = {
         "store": store.root,
+        "abandoned": "{}",
         "device": resources.device,
         "threads": resources.threads,
         "cache": str(cache or default_cache()),
@@ -101,6 +103,8 @@ def sweep(
                 free.append(spec)
             else:
                 progress.set_state(spec.name, "waiting", "another run trains it")
+        # A trial's process sees its claim for the first time.
+        request["abandoned"] = json.dumps(store.claim_watch.abandoned())
         sharing = [spec for spec in free if spec.name not in progress.crowded]
         if sharing:
             _run_tuner(sharing, request, resources.request, resources, progress)
@@ -326,9 +330,9 @@ def _in_a_thread(work: Callable[[], object], stopped: threading.Event) -> None:
     Prefect tells a run that is cancelled from one that crashed only while its own is there.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sweep") as pool:
-        # Prefect knows the run by a context variable.
-        running = pool.submit(contextvars.copy_context().run, work)
         try:
+            # Prefect knows the run by a context variable.
+            running = pool.submit(contextvars.copy_context().run, work)
             # A signal that another thread gets does not wake this one.
             while not wait([running], timeout=SIGNAL_SECONDS).done:
                 pass

@@ -20,7 +20,7 @@ def trainable(config: dict[str, Any]) -> None:
     """Train one trial in a fresh process and pass its rows to Tune.
 
     :param config: ``store`` (root), ``spec`` (JSON form of a TrialSpec), ``device``,
-        ``threads``, ``cache`` (folder).
+        ``threads``, ``cache`` (folder), ``abandoned`` (claims that may be taken over, as JSON).
     :raises TrialDied: if the process was killed; Tune then starts the trial again, which
         resumes from its last checkpoint in the store.
     :raises RuntimeError: if the training failed in a way that may pass.

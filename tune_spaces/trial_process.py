@@ -14,6 +14,7 @@ killed child back: other machines could not tell that it is gone.
 
 import gc
 import importlib
+import json
 import multiprocessing
 import os
 import signal
@@ -198,9 +199,11 @@ def _kill(child: BaseProcess, request: Mapping[str, Any]) -> None:
 
     Then either the child notices and gives its claim back, or somebody waits for it already.
     """
-    _give_back_later(request, child.pid)
-    child.kill()
-    child.join()
+    try:
+        _give_back_later(request, child.pid)
+    finally:
+        child.kill()
+        child.join()
 
 
 class _Stopped(Exception):
@@ -265,8 +268,10 @@ def _end_with_parent(request: Mapping[str, Any]) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
-    _give_back_later(request, os.getpid())
-    os._exit(1)
+    try:
+        _give_back_later(request, os.getpid())
+    finally:
+        os._exit(1)
 
 
 def _train(connection: Connection, request: Mapping[str, Any]) -> None:
@@ -285,9 +290,11 @@ def _train_and_say(say: Callable[[Any], None], request: Mapping[str, Any]) -> No
     from raise_model.errors import UserError
     from raise_model.training.trial import run_trial
 
+    store = Store(request["store"], patient=True)
+    store.claim_watch.trust(json.loads(request["abandoned"]))
     try:
         run_trial(
-            Store(request["store"], patient=True),
+            store,
             TrialSpec.from_json(request["spec"]),
             device=request["device"],
             threads=request["threads"],

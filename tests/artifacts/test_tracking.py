@@ -10,15 +10,18 @@ import threading
 import time
 import urllib.request
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from requests import HTTPError
 
 from artifacts.aggregate import results, summarise
+from artifacts.mlflow_runs import is_away
 from artifacts.run_fields import curve_metrics
 from artifacts.tracking import Tracker, log_data_card
-from raise_model.errors import UserError
+from raise_model.errors import StoreAway, UserError
 
 # MLflow's dependencies: old SQLAlchemy and pydantic idioms.
 pytestmark = [pytest.mark.filterwarnings("default::DeprecationWarning")]
@@ -306,6 +309,110 @@ def test_points_reported_while_the_server_is_away_arrive_later(uri, make_spec, m
         away.clear()
         tracker.end(spec, "FINISHED")
     assert [step for step, _ in steps(uri, spec)] == [250, 500, 750, 1000]
+
+
+def test_answers_that_are_lost_double_no_point(uri, store, make_spec, finish, monkeypatch):
+    """A history that cannot be read, then a batch that is taken without an answer."""
+    monkeypatch.setattr("artifacts.tracking.RETRY_SECONDS", 0.05)
+    spec = make_spec()
+    with Tracker(uri) as tracker:
+        tracker.report(spec, row(500, 0.25))
+    finish(spec)  # 500 and 1000
+    with Tracker(uri) as tracker:
+        client = tracker._experiment.client
+        lost = {"get_metric_history": 1, "log_batch": 1}
+
+        def unreliable(name, ask):
+            def call(*arguments, **options):
+                answer = ask(*arguments, **options)
+                if lost[name]:
+                    lost[name] -= 1
+                    raise MlflowException("API request to http://x failed with exception lost")
+                return answer
+
+            return call
+
+        for name in lost:
+            monkeypatch.setattr(client, name, unreliable(name, getattr(client, name)))
+        tracker.sync(store, [spec])
+    assert not any(lost.values())
+    assert [step for step, _ in steps(uri, spec)] == [500, 1000]
+
+
+def test_rows_that_another_driver_logged_meanwhile_are_not_doubled(uri, make_spec):
+    spec = make_spec()
+    with Tracker(uri) as tracker:
+        tracker.end(spec, "FAILED")
+    second = Tracker(uri)
+    assert second.flush()
+    with Tracker(uri) as first:
+        first.report(spec, row(250))
+    for step in (250, 500):
+        second.report(spec, row(step))
+    second.close()
+    assert [step for step, _ in steps(uri, spec)] == [250, 500]
+
+
+def test_run_that_was_deleted_meanwhile_is_made_again(uri, make_spec):
+    spec, other = make_spec(0), make_spec(1)
+    with Tracker(uri) as tracker:
+        tracker.report(spec, row(250))
+        tracker.report(other, row(250))
+        assert tracker.flush()
+        run_id = trial_run(uri, spec).info.run_id
+        MlflowClient(tracking_uri=uri).delete_run(run_id)
+        tracker.report(spec, row(500))
+        tracker.end(spec, "FINISHED")
+        tracker.end(other, "FINISHED")
+    assert trial_run(uri, spec).info.run_id != run_id
+    assert {run.info.status for run in runs(uri)} == {"FINISHED"}
+
+
+def test_what_comes_after_an_error_is_written(uri, make_spec, monkeypatch):
+    spec, other = make_spec(0), make_spec(1)
+    tracker = Tracker(uri)
+    tracker.report(other, row(250))
+    assert tracker.flush()
+
+    def refuse(*arguments, **options):
+        raise PermissionError("of a file, which waiting does not mend")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tracker._experiment, "log_rows", refuse)
+        tracker.report(spec, row(250))
+        with pytest.raises(PermissionError):
+            tracker.flush()
+    with pytest.raises(PermissionError):
+        tracker.close()
+    assert trial_run(uri, other).info.status == "KILLED"
+
+
+def test_trial_that_went_elsewhere_is_not_killed_here(uri, make_spec):
+    spec = make_spec()
+    with Tracker(uri) as tracker:
+        tracker.report(spec, row(250))
+        tracker.leave(spec)
+        assert tracker.flush()
+        MlflowClient(tracking_uri=uri).set_terminated(trial_run(uri, spec).info.run_id, "FINISHED")
+    assert trial_run(uri, spec).info.status == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (MlflowException("API request to endpoint /x failed with error code 503 != 200."), True),
+        (MlflowException("API request to endpoint /x failed with error code 413 != 200."), False),
+        (MlflowException("API request to http://x failed with exception timed out"), True),
+        (ConnectionError("refused"), True),
+        (StoreAway("S3"), True),
+        (FileNotFoundError("done.json"), False),
+        (HTTPError("403", response=SimpleNamespace(status_code=403)), False),
+        (HTTPError("502", response=SimpleNamespace(status_code=502)), True),
+        (ValueError("ours"), False),
+    ],
+)
+def test_what_waiting_may_mend(error, away):
+    assert is_away(error) is away
 
 
 def test_server_that_stays_away_ends_in_one_line(uri, make_spec, monkeypatch):

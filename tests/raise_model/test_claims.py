@@ -1,5 +1,6 @@
 """Claims on a trial: one living owner at a time, on a folder and on S3."""
 
+import json
 import multiprocessing
 import subprocess
 import sys
@@ -90,6 +91,70 @@ def test_claim_from_another_machine_is_taken_over_only_when_its_counter_stands_s
     assert trial.holder() is not None, "the counter moved: the owner lives"
     clock[0] = 2 * claims.STALE_SECONDS + 1
     assert trial.holder() is None
+
+
+def foreign_claim(store, **changes):
+    """A trial whose claim is of another machine."""
+    trial = store.trial("toy")
+    claim = {
+        "owner": "x", "attempt": 1, "counter": 3, "released": False,
+        "process": {"machine": "elsewhere", "pid": 1, "started": 1},
+    }  # fmt: skip
+    store.write_json(trial.file("claims/0001.json"), claim | changes)
+    return trial
+
+
+def test_what_one_process_found_abandoned_another_need_not_wait_for(tmp_path, monkeypatch):
+    first, second = Store(str(tmp_path)), Store(str(tmp_path))
+    foreign_claim(first)
+    clock = [0.0]
+    monkeypatch.setattr(claims.time, "monotonic", lambda: clock[0])
+    assert first.trial("toy").holder() is not None
+    assert first.claim_watch.abandoned() == {}
+    clock[0] = claims.STALE_SECONDS + 1
+    second.claim_watch.trust(json.loads(json.dumps(first.claim_watch.abandoned())))
+    with second.trial("toy").claim() as claim:
+        assert claim.attempt == 2
+    foreign_claim(first, counter=4)
+    third = Store(str(tmp_path))
+    third.claim_watch.trust(first.claim_watch.abandoned())
+    third.delete("trials/toy/claims/0002.json")
+    with pytest.raises(Held), third.trial("toy").claim():
+        pass
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_lone_training_waits_for_a_sign_of_life_of_another_machine(tmp_path, monkeypatch, lives):
+    monkeypatch.setattr(claims, "STALE_SECONDS", 1.0)
+    store = Store(str(tmp_path))
+    trial = foreign_claim(store)
+    polls, said = [], []
+
+    def sleep(seconds):
+        polls.append(seconds)
+        if lives and len(polls) == 3:
+            foreign_claim(store, counter=4)
+        monkeypatch.setattr(claims, "STALE_SECONDS", 1.0 if lives or len(polls) < 5 else 0.0)
+
+    monkeypatch.setattr(claims.time, "sleep", sleep)
+    trial.outwait(said.append)
+    assert len(polls) == (3 if lives else 5)
+    (line,) = said
+    assert line.startswith("attempt 1 of another machine has not ended; waiting up to 1 s")
+    if lives:
+        with pytest.raises(Held), trial.claim():
+            pass
+    else:
+        with trial.claim() as claim:
+            assert claim.attempt == 2
+
+
+def test_what_is_of_this_machine_or_free_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims.time, "sleep", None)
+    store = Store(str(tmp_path))
+    store.trial("toy").outwait(None)
+    with store.trial("toy").claim():
+        store.trial("toy").outwait(None)
 
 
 def test_heartbeat_moves_the_counter(tmp_path, monkeypatch):

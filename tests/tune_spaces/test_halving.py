@@ -130,6 +130,7 @@ def request_of(store, data, spec):
         "spec": spec.to_json(),
         "device": "cpu",
         "threads": 1,
+        "abandoned": "{}",
         "cache": str(data[0] / "cache"),
     }
 

@@ -205,6 +205,21 @@ def test_trials_held_elsewhere_are_waited_for_and_taken_over_if_given_up(
     assert events.of(given_up) == ["waiting", "running", "done"]
 
 
+def test_trial_of_a_machine_that_is_gone_is_taken_over(run, store, make_spec, events, monkeypatch):
+    """Its claim stands still for the driver; the trial's own process has not seen that."""
+    monkeypatch.setattr("raise_model.claims.STALE_SECONDS", 1.0)
+    monkeypatch.setattr(sweep_module, "HELD_POLL_SECONDS", 0.2)
+    spec = make_spec()
+    folder = store.trial(spec)
+    folder.put_spec(spec)
+    process = {"machine": "elsewhere", "pid": 1, "started": 1}
+    claim = {"owner": "gone", "attempt": 1, "counter": 7, "released": False, "process": process}
+    store.create_json(folder.file("claims/0001.json"), claim)
+    assert run(store, [spec]).done == [spec.name]
+    assert events.of(spec) == ["waiting", "running", "done"]
+    assert folder.done()["attempts"] == 2
+
+
 @pytest.mark.slow
 def test_failure_that_may_pass_is_tried_three_times(run, store, make_spec, events, tmp_path):
     (tmp_path / "file").write_text("no folder can be made under a file")
@@ -277,7 +292,7 @@ def test_trial_imports_neither_services_nor_ray(store, make_spec, data):
         "from tune_spaces import trial_process\n"
         "trial_process._preload()\n"
         "root, cache, spec = sys.argv[1:]\n"
-        "trial_process._train_and_say(print, {'store': root, 'cache': cache,\n"
+        "trial_process._train_and_say(print, {'store': root, 'cache': cache, 'abandoned': '{}',\n"
         "    'spec': json.loads(spec), 'device': 'cpu', 'threads': 1})\n"
         "names = {name.partition('.')[0] for name in sys.modules}\n"
         "print(json.dumps(sorted(names & {'mlflow', 'prefect', 'pandas', 'ray', 'rich'})))"

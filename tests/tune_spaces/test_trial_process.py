@@ -46,8 +46,8 @@ def running(nursery, store, data, make_spec):
     """A trial in the middle of its training."""
     spec = make_spec(steps=100_000)
     request = {
-        "store": store.root, "device": "cpu", "threads": 1, "cache": str(data[0] / "cache"),
-        "spec": spec.to_json(),
+        "store": store.root, "abandoned": "{}", "spec": spec.to_json(),
+        "device": "cpu", "threads": 1, "cache": str(data[0] / "cache"),
     }  # fmt: skip
     rows = nursery.run(request)
     next(rows)
