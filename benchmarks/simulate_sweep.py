@@ -40,6 +40,7 @@ from raise_model.store import Store
 from tune_spaces import cluster
 from tune_spaces import sweep as sweep_module
 from tune_spaces.cluster import Resources
+from tune_spaces.trainable import spec_of
 
 SERVER_SECONDS = 600.0
 METRICS = ("validation_accuracy", "validation_rule_accuracy", "loss", "label_loss", "seconds")
@@ -49,7 +50,7 @@ def simulated(config: dict[str, Any]) -> None:
     """Stands for :func:`tune_spaces.trainable.trainable`: a trial that sleeps."""
     from ray import tune
 
-    spec = TrialSpec.from_json(config["spec"])
+    spec = spec_of(config)
     folder = Store(config["store"]).trial(spec)
     rows = int(os.environ["SIMULATED_ROWS"])
     folder.put_spec(spec)

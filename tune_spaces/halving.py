@@ -16,6 +16,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialSch
 
 from raise_model.specs import TrialSpec, fingerprint
 from raise_model.store import TrialFolder
+from tune_spaces.trainable import spec_of
 
 REDUCTION = 3
 """At each rung one training in so many goes on; rungs are so many times further apart."""
@@ -85,7 +86,7 @@ class Halving(FIFOScheduler):
 
 
 def _name(trial: Any) -> str:
-    return TrialSpec.from_json(trial.config["spec"]).name
+    return spec_of(trial.config).name
 
 
 def _group(spec: TrialSpec) -> str:

@@ -40,6 +40,8 @@ def ray_environment(home: Path) -> dict[str, str]:
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        # Draining is for servers; it would take half a minute.
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         # A worker that changed into its trial's folder could not live without it.
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
     }

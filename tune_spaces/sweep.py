@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.tune.search import BasicVariantGenerator
 
 from raise_model.specs import TrialSpec
 from raise_model.store import Store
 from tune_spaces.cluster import Resources, alone_request, default_cache, resolve_resources
 from tune_spaces.halving import Halving, Row, ended_curve, is_pruned, write_pruned
 from tune_spaces.home import SWEEP_FOLDERS
-from tune_spaces.trainable import trainable
+from tune_spaces.trainable import spec_of, trainable
 from tune_spaces.trial_process import SIGKILLED
 
 MAX_FAILURES = 2
@@ -226,7 +227,7 @@ class _Watcher(tune.Callback):
 
     def _name(self, trial: Any) -> str:
         if trial.trial_id not in self._names:
-            self._names[trial.trial_id] = TrialSpec.from_json(trial.config["spec"]).name
+            self._names[trial.trial_id] = spec_of(trial.config).name
         return self._names[trial.trial_id]
 
     def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
@@ -292,7 +293,7 @@ def _run_tuner(
     names = {spec.fingerprint: spec.name for spec in specs}
 
     def trial_name(trial: Any) -> str:
-        return names[TrialSpec.from_json(trial.config["spec"]).fingerprint]
+        return names[spec_of(trial.config).fingerprint]
 
     stopped = threading.Event()
     with (
@@ -301,12 +302,14 @@ def _run_tuner(
     ):
         tuner = tune.Tuner(
             tune.with_resources(trainable, dict(share)),
-            param_space={
-                **request,
-                "spec": tune.grid_search([spec.to_json() for spec in specs]),
-            },
+            param_space={**request, "spec": ""},
             tune_config=tune.TuneConfig(
-                max_concurrent_trials=resources.max_concurrent or None,
+                # Of a grid Tune copies all choices for every trial: hours at 10,000 trials.
+                search_alg=BasicVariantGenerator(
+                    points_to_evaluate=[{"spec": json.dumps(spec.to_json())} for spec in specs],
+                    max_concurrent=resources.max_concurrent,
+                ),
+                num_samples=len(specs),
                 scheduler=progress.scheduler(),
                 reuse_actors=True,
                 trial_name_creator=trial_name,

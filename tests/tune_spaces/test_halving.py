@@ -1,6 +1,7 @@
 """Successive halving: who is given up, what the store says of it, and what goes on."""
 
 import dataclasses
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -26,7 +27,7 @@ def point(spec, rate):
 
 
 def tune_trial(spec):
-    return SimpleNamespace(trial_id=spec.fingerprint, config={"spec": spec.to_json()})
+    return SimpleNamespace(trial_id=spec.fingerprint, config={"spec": json.dumps(spec.to_json())})
 
 
 def decide(scheduler, spec, step, accuracy):
@@ -92,7 +93,7 @@ def test_a_sweep_gives_up_notes_it_and_another_one_trains_in_full(
     processes = []
 
     def decide_by_name(self, controller, trial, result):
-        behind = trial.config["spec"]["config"]["learning_rate"] == 2e-3
+        behind = json.loads(trial.config["spec"])["config"]["learning_rate"] == 2e-3
         return STOP if behind and result.get("row/step", 0) >= 6 else CONTINUE
 
     def note(trial, row):

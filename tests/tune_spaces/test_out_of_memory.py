@@ -1,5 +1,7 @@
 """Who runs out of memory beside others is tried once more alone; no Ray needed."""
 
+import json
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -36,9 +38,11 @@ def run(monkeypatch, tmp_path, specs):
 
         def tuner(specs, request, share, resources, progress):
             rounds.append(([spec.seed for spec in specs], share, request["threads"]))
-            watcher = module._Watcher(progress, [])
+            watcher = module._Watcher(progress, threading.Event())
             for spec in specs:
-                trial = SimpleNamespace(trial_id=spec.name, config={"spec": spec.to_json()})
+                trial = SimpleNamespace(
+                    trial_id=spec.name, config={"spec": json.dumps(spec.to_json())}
+                )
                 watcher.on_trial_start(0, [], trial)
                 outcome, reason = ends[spec.seed].pop(0)
                 end = {"outcome": "failed" if outcome == "error" else outcome, "reason": reason}
