@@ -279,6 +279,11 @@ class _Watcher(tune.Callback):
         return self._outcomes.pop(trial.trial_id, lost)[1]
 
 
+def _trial_name(trial: Any) -> str:
+    """By the configuration alone: Tune pickles this with what it refers to, for every trial."""
+    return spec_of(trial.config).name
+
+
 def _run_tuner(
     specs: Sequence[TrialSpec],
     request: Mapping[str, Any],
@@ -290,11 +295,6 @@ def _run_tuner(
 
     :param share: what Ray reserves for each.
     """
-    names = {spec.fingerprint: spec.name for spec in specs}
-
-    def trial_name(trial: Any) -> str:
-        return names[spec_of(trial.config).fingerprint]
-
     stopped = threading.Event()
     with (
         _quiet_tune(),
@@ -312,8 +312,8 @@ def _run_tuner(
                 num_samples=len(specs),
                 scheduler=progress.scheduler(),
                 reuse_actors=True,
-                trial_name_creator=trial_name,
-                trial_dirname_creator=trial_name,
+                trial_name_creator=_trial_name,
+                trial_dirname_creator=_trial_name,
             ),
             run_config=tune.RunConfig(
                 name="sweep",
