@@ -40,7 +40,7 @@ from raise_model.store import Store
 from tune_spaces import cluster
 from tune_spaces import sweep as sweep_module
 from tune_spaces.cluster import Resources
-from tune_spaces.trainable import spec_of
+from tune_spaces.trial_process import spec_of
 
 SERVER_SECONDS = 600.0
 METRICS = ("validation_accuracy", "validation_rule_accuracy", "loss", "label_loss", "seconds")

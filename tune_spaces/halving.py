@@ -16,7 +16,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialSch
 
 from raise_model.specs import TrialSpec, fingerprint
 from raise_model.store import TrialFolder
-from tune_spaces.trainable import spec_of
+from tune_spaces.trial_process import spec_of
 
 REDUCTION = 3
 """At each rung one training in so many goes on; rungs are so many times further apart."""
@@ -72,12 +72,12 @@ class Halving(FIFOScheduler):
             scheduler.on_trial_result(None, ended, values)
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        if (scheduler := self._schedulers.get(_name(trial))) is not None:
+        if (scheduler := self._schedulers.get(trial_name(trial))) is not None:
             scheduler.on_trial_add(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Go on or stop; who has come to the end is never stopped."""
-        name = _name(trial)
+        name = trial_name(trial)
         if name not in self._schedulers or _STEP not in result:
             return TrialScheduler.CONTINUE
         decision = self._schedulers[name].on_trial_result(tune_controller, trial, result)
@@ -85,7 +85,8 @@ class Halving(FIFOScheduler):
         return TrialScheduler.CONTINUE if finished else decision
 
 
-def _name(trial: Any) -> str:
+def trial_name(trial: Any) -> str:
+    """By the configuration alone: Tune pickles this with what it refers to, for every trial."""
     return spec_of(trial.config).name
 
 

@@ -31,9 +31,9 @@ from ray.tune.search import BasicVariantGenerator
 from raise_model.specs import TrialSpec
 from raise_model.store import Store
 from tune_spaces.cluster import Resources, alone_request, default_cache, resolve_resources
-from tune_spaces.halving import Halving, Row, ended_curve, is_pruned, write_pruned
+from tune_spaces.halving import Halving, Row, ended_curve, is_pruned, trial_name, write_pruned
 from tune_spaces.home import SWEEP_FOLDERS
-from tune_spaces.trainable import spec_of, trainable
+from tune_spaces.trainable import trainable
 from tune_spaces.trial_process import SIGKILLED
 
 MAX_FAILURES = 2
@@ -92,7 +92,6 @@ def sweep(
     progress = _Progress(store, specs, on_report, on_state, on_node, prunable)
     request = {
         "store": store.root,
-        "abandoned": "{}",
         "device": resources.device,
         "threads": resources.threads,
         "cache": str(cache or default_cache()),
@@ -227,7 +226,7 @@ class _Watcher(tune.Callback):
 
     def _name(self, trial: Any) -> str:
         if trial.trial_id not in self._names:
-            self._names[trial.trial_id] = spec_of(trial.config).name
+            self._names[trial.trial_id] = trial_name(trial)
         return self._names[trial.trial_id]
 
     def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
@@ -279,11 +278,6 @@ class _Watcher(tune.Callback):
         return self._outcomes.pop(trial.trial_id, lost)[1]
 
 
-def _trial_name(trial: Any) -> str:
-    """By the configuration alone: Tune pickles this with what it refers to, for every trial."""
-    return spec_of(trial.config).name
-
-
 def _run_tuner(
     specs: Sequence[TrialSpec],
     request: Mapping[str, Any],
@@ -312,8 +306,8 @@ def _run_tuner(
                 num_samples=len(specs),
                 scheduler=progress.scheduler(),
                 reuse_actors=True,
-                trial_name_creator=_trial_name,
-                trial_dirname_creator=_trial_name,
+                trial_name_creator=trial_name,
+                trial_dirname_creator=trial_name,
             ),
             run_config=tune.RunConfig(
                 name="sweep",

@@ -1,11 +1,8 @@
 """What Ray Tune runs for a trial."""
 
 import contextlib
-import json
-from collections.abc import Mapping
 from typing import Any
 
-from raise_model.specs import TrialSpec
 from tune_spaces.trial_process import Ended, Nursery, TrialDied
 
 _nursery: Nursery | None = None
@@ -19,16 +16,12 @@ def _living_nursery() -> Nursery:
     return _nursery
 
 
-def spec_of(config: Mapping[str, Any]) -> TrialSpec:
-    """The training that a trial's configuration asks for, as text: Tune looks into all else."""
-    return TrialSpec.from_json(json.loads(config["spec"]))
-
-
 def trainable(config: dict[str, Any]) -> None:
     """Train one trial in a fresh process and pass its rows to Tune.
 
-    :param config: ``store`` (root), ``spec`` (text, see :func:`spec_of`), ``device``,
-        ``threads``, ``cache`` (folder), ``abandoned`` (claims that may be taken over, as JSON).
+    :param config: ``store`` (root), ``spec`` (see :func:`~tune_spaces.trial_process.spec_of`),
+        ``device``, ``threads``, ``cache`` (folder), ``abandoned`` (claims that may be taken
+        over, as JSON).
     :raises TrialDied: if the process was killed; Tune then starts the trial again, which
         resumes from its last checkpoint in the store.
     :raises RuntimeError: if the training failed in a way that may pass.
@@ -38,10 +31,9 @@ def trainable(config: dict[str, Any]) -> None:
     # Not above: a trial's own process imports this package, and never Ray.
     from ray import tune
 
-    request = {**config, "spec": json.loads(config["spec"])}
     try:
         # Closed at once where Tune gives the trial up, which ``report`` tells by SystemExit.
-        with contextlib.closing(_living_nursery().run(request)) as messages:
+        with contextlib.closing(_living_nursery().run(config)) as messages:
             for message in messages:
                 if isinstance(message, Ended):
                     tune.report({"outcome": message.outcome, "reason": message.reason})

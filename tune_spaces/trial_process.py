@@ -63,6 +63,11 @@ class Ended:
     """One line; empty when done."""
 
 
+def spec_of(request: Mapping[str, Any]) -> TrialSpec:
+    """The training that is asked for: JSON as text, since Tune looks into everything else."""
+    return TrialSpec.from_json(json.loads(request["spec"]))
+
+
 class Nursery:
     """The actor's side: starts the nursery process, runs one trial at a time in a child."""
 
@@ -235,7 +240,7 @@ def _give_back_later(request: Mapping[str, Any], pid: int | None) -> None:
 
     Not from the nursery: S3 clients have threads.
     """
-    trial = TrialSpec.from_json(request["spec"]).name
+    trial = spec_of(request).name
     given_back = subprocess.Popen(
         [sys.executable, "-m", "tune_spaces.trial_process", "give-back", request["store"],
          trial, str(pid)],
@@ -295,7 +300,7 @@ def _train_and_say(say: Callable[[Any], None], request: Mapping[str, Any]) -> No
     try:
         run_trial(
             store,
-            TrialSpec.from_json(request["spec"]),
+            spec_of(request),
             device=request["device"],
             threads=request["threads"],
             cache=Path(request["cache"]),

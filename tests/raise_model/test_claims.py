@@ -70,29 +70,6 @@ def test_claim_of_a_killed_process_on_this_machine_is_free_at_once(tmp_path):
         assert claim.attempt == 2
 
 
-def test_claim_from_another_machine_is_taken_over_only_when_its_counter_stands_still(
-    tmp_path, monkeypatch
-):
-    store = Store(str(tmp_path))
-    trial = store.trial("toy")
-    foreign = {
-        "owner": "x", "attempt": 1, "counter": 3, "released": False,
-        "process": {"machine": "elsewhere", "pid": 1, "started": 1},
-    }  # fmt: skip
-    path = trial.file("claims/0001.json")
-    store.write_json(path, foreign)
-    clock = [0.0]
-    monkeypatch.setattr(claims.time, "monotonic", lambda: clock[0])
-    assert trial.holder() is not None
-    clock[0] = claims.STALE_SECONDS - 1
-    assert trial.holder() is not None
-    store.write_json(path, foreign | {"counter": 4})
-    clock[0] = claims.STALE_SECONDS + 1
-    assert trial.holder() is not None, "the counter moved: the owner lives"
-    clock[0] = 2 * claims.STALE_SECONDS + 1
-    assert trial.holder() is None
-
-
 def foreign_claim(store, **changes):
     """A trial whose claim is of another machine."""
     trial = store.trial("toy")
@@ -102,6 +79,23 @@ def foreign_claim(store, **changes):
     }  # fmt: skip
     store.write_json(trial.file("claims/0001.json"), claim | changes)
     return trial
+
+
+def test_claim_from_another_machine_is_taken_over_only_when_its_counter_stands_still(
+    tmp_path, monkeypatch
+):
+    store = Store(str(tmp_path))
+    trial = foreign_claim(store)
+    clock = [0.0]
+    monkeypatch.setattr(claims.time, "monotonic", lambda: clock[0])
+    assert trial.holder() is not None
+    clock[0] = claims.STALE_SECONDS - 1
+    assert trial.holder() is not None
+    foreign_claim(store, counter=4)
+    clock[0] = claims.STALE_SECONDS + 1
+    assert trial.holder() is not None, "the counter moved: the owner lives"
+    clock[0] = 2 * claims.STALE_SECONDS + 1
+    assert trial.holder() is None
 
 
 def test_what_one_process_found_abandoned_another_need_not_wait_for(tmp_path, monkeypatch):

@@ -128,7 +128,7 @@ def test_a_sweep_gives_up_notes_it_and_another_one_trains_in_full(
 def request_of(store, data, spec):
     return {
         "store": store.root,
-        "spec": spec.to_json(),
+        "spec": json.dumps(spec.to_json()),
         "device": "cpu",
         "threads": 1,
         "abandoned": "{}",

@@ -113,8 +113,8 @@ def test_a_trial_says_whether_it_ran_out_of_memory(monkeypatch, specs, tmp_path,
     monkeypatch.setattr(trial, "run_trial", fails)
     said: list[Ended] = []
     request = {
-        "store": str(tmp_path), "abandoned": "{}", "spec": specs[0].to_json(), "device": "cpu",
-        "threads": 1, "cache": str(tmp_path),
+        "store": str(tmp_path), "abandoned": "{}", "spec": json.dumps(specs[0].to_json()),
+        "device": "cpu", "threads": 1, "cache": str(tmp_path),
     }  # fmt: skip
     trial_process._train_and_say(said.append, request)
     assert [ended.outcome for ended in said] == [outcome]

@@ -293,7 +293,7 @@ def test_trial_imports_neither_services_nor_ray(store, make_spec, data):
         "trial_process._preload()\n"
         "root, cache, spec = sys.argv[1:]\n"
         "trial_process._train_and_say(print, {'store': root, 'cache': cache, 'abandoned': '{}',\n"
-        "    'spec': json.loads(spec), 'device': 'cpu', 'threads': 1})\n"
+        "    'spec': spec, 'device': 'cpu', 'threads': 1})\n"
         "names = {name.partition('.')[0] for name in sys.modules}\n"
         "print(json.dumps(sorted(names & {'mlflow', 'prefect', 'pandas', 'ray', 'rich'})))"
     )

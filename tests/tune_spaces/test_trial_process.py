@@ -1,6 +1,7 @@
 """The nursery without Ray: claims of killed trials are given back, for other machines to see."""
 
 import contextlib
+import json
 import os
 import signal
 import time
@@ -46,7 +47,7 @@ def running(nursery, store, data, make_spec):
     """A trial in the middle of its training."""
     spec = make_spec(steps=100_000)
     request = {
-        "store": store.root, "abandoned": "{}", "spec": spec.to_json(),
+        "store": store.root, "abandoned": "{}", "spec": json.dumps(spec.to_json()),
         "device": "cpu", "threads": 1, "cache": str(data[0] / "cache"),
     }  # fmt: skip
     rows = nursery.run(request)
