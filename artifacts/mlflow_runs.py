@@ -19,8 +19,9 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
-from mlflow.exceptions import MlflowException, RestException
+from mlflow.exceptions import InvalidUrlException, MlflowException, RestException
 from mlflow.tracking import MlflowClient
+from mlflow.tracking.registry import UnsupportedModelRegistryStoreURIException
 from requests import HTTPError
 
 from artifacts.run_fields import curve_metrics, parameters, readable_name
@@ -39,6 +40,7 @@ KIND_TAG = "mlflow.experimentKind"
 
 _TROUBLE = (429, 500, 502, 503, 504)
 """HTTP status of a server that may be well later."""
+_NO_ADDRESS = (InvalidUrlException, UnsupportedModelRegistryStoreURIException)
 PAGE = 200
 """Runs asked for at once: their server has to answer in MLFLOW_HTTP_REQUEST_TIMEOUT."""
 
@@ -106,8 +108,8 @@ class Experiment:
     def __init__(self, uri: str, name: str = EXPERIMENT) -> None:
         """:raises UserError: if no server answers at ``uri``, or it refuses."""
         self.uri = uri
-        self.client = MlflowClient(tracking_uri=uri)
         try:
+            self.client = MlflowClient(tracking_uri=uri)
             experiment = self.client.get_experiment_by_name(name)
             if experiment is None:
                 self._create_experiment(name)
@@ -115,6 +117,10 @@ class Experiment:
         except (MlflowException, OSError) as error:
             if is_refused(error):
                 raise _refusal(uri) from error
+            if "://" not in uri or isinstance(error, _NO_ADDRESS):
+                raise UserError(
+                    f"MLFLOW_TRACKING_URI={uri} is no address of a server, as http://HOST:5000 is"
+                ) from error
             reason = " ".join(str(error).split())[:200]
             if "HTTPConnectionPool" in reason:  # the client's words for it fill a screen
                 reason = "no connection"

@@ -162,6 +162,8 @@ def status(as_json: bool, root: str | None) -> None:
     if any(s.name == "ray" and s.running for s in found.services):
         click.echo(f"The Ray dashboard asks for a token: {ray_token_command(services.home)}")
     _show_runs(found)
+    if root and not found.trials:
+        _say(f"no trial in {root}")
     if as_json:
         _print_json(
             {

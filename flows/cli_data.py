@@ -21,7 +21,8 @@ POLL_SECONDS = 1.0
 
 store_option = click.option(
     "--store", "root", default=None, envvar="RAISE_STORE",
-    help="Folder or s3:// URI.  [default: RAISE_STORE, else RAISE_HOME/store]",
+    help="Folder or s3:// URI.  [default: RAISE_STORE, else RAISE_HOME/store; preset smoke has "
+    "RAISE_HOME/smoke]",
 )  # fmt: skip
 configurations_option = click.option(
     "--configuration", "configurations", type=click.Choice(CONFIGURATIONS), multiple=True,
@@ -40,6 +41,29 @@ def open_store(root: str | None) -> "Store":
     from raise_model.store import Store
 
     return Store(root or default_store())
+
+
+def open_existing_store(root: str | None) -> "Store":
+    """The same for commands that only read.
+
+    :raises UserError: if there is no such store; it names that of smoke runs, where it is.
+    """
+    from raise_model.store import check_exists
+
+    store = open_store(root)
+    try:
+        check_exists(store)
+    except UserError as error:
+        raise UserError(f"{error}{other_store(store)}") from error
+    return store
+
+
+def other_store(store: "Store") -> str:
+    """A hint, ``, e.g. <folder>``, at the store of this home's smoke runs; empty without one."""
+    from flows.services import default_store
+
+    smoke = default_store("smoke")
+    return f", e.g. {smoke}" if store.root != smoke and os.path.isdir(smoke) else ""
 
 
 def with_bar(title: str, work: Callable[[Callable[[int, int], None]], None]) -> None:
@@ -188,7 +212,7 @@ def logs(trial: str, lines: int, follow: bool, root: str | None) -> None:
 
     TRIAL may be the beginning of its name.
     """
-    store = open_store(root)
+    store = open_existing_store(root)
     folder = find_trial(store, trial)
     path = folder.file("log.txt")
     if not store.exists(path) and not follow:
@@ -238,8 +262,8 @@ def sync(root: str | None) -> None:
     from artifacts.tracking import Tracker
     from flows.services import Services
 
+    store = open_existing_store(root)
     uri = os.environ.get("MLFLOW_TRACKING_URI") or Services().url("mlflow")
-    store = open_store(root)
     with Tracker(uri) as tracker:
         tracker.reconcile(store)
         tracker.sync(store)
@@ -260,12 +284,9 @@ def store_export(folder: Path, weights: bool, root: str | None) -> None:
 
     Evaluations of a record that is there already and that the store lacks are kept.
     """
-    from raise_model.store import check_exists
     from raise_model.store_transfer import export_trials
 
-    source = open_store(root)
-    check_exists(source)
-    names = export_trials(source, folder, weights=weights)
+    names = export_trials(open_existing_store(root), folder, weights=weights)
     click.echo(f"{len(names)} trials written to {folder}")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.board import duration
-from flows.cli_data import open_store, store_option
+from flows.cli_data import open_existing_store, other_store, store_option
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +40,7 @@ def trials(everything: bool, follow: bool, as_json: bool, root: str | None) -> N
 
     from flows.trial_states import Observer
 
-    observer = Observer(open_store(root))
+    observer = Observer(open_existing_store(root))
     found = observer.look()
     if follow:
         with Live(_table(found, everything), console=Console(stderr=True)) as live:
@@ -50,7 +50,8 @@ def trials(everything: bool, follow: bool, as_json: bool, root: str | None) -> N
                 live.update(_table(found, everything))
     Console().print(_table(found, everything))
     if not found:
-        click.echo(f"no trial in {observer.store.root}; another store: --store", err=True)
+        hint = other_store(observer.store)
+        click.echo(f"no trial in {observer.store.root}; another store: --store{hint}", err=True)
     failed = [state.name for state in found if state.state == "failed"]
     if failed:
         place = f" --store {root}" if root else ""
@@ -100,7 +101,7 @@ def clean(days: float, yes: bool, as_json: bool, root: str | None) -> None:
     from flows.clean import DAYS, delete, find_items
     from flows.services import Services
 
-    store, services = open_store(root), Services()
+    store, services = open_existing_store(root), Services()
     items = find_items(store, services.home, days=days, services=services.alive())
     Console().print(_items_table(items))
     total = f"{len(items)} items, {sum(item.size for item in items) / 1e6:.1f} MB"

@@ -27,6 +27,12 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "AWS_ENDPOINT_URL": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
 }
 """Where each part listens, and the credentials that are for it alone."""
+HTTP_EXAMPLES: Mapping[str, str] = {
+    "PREFECT_API_URL": "http://HOST:4200/api",
+    "MLFLOW_TRACKING_URI": "http://HOST:5000",
+}
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+"""Where MLflow's client also writes without a server."""
 
 _LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=?&*~-]*")
@@ -76,11 +82,22 @@ def parse(text: str, path: Path) -> dict[str, str]:
 
 
 def check_address(name: str, value: str, where: str) -> None:
-    """:raises UserError: if an address carries a password: addresses are logged and shown."""
-    if "://" in value and "@" in urllib.parse.urlsplit(value).netloc:
+    """Check the form of an address, and that it has no password: it is logged and shown.
+
+    :param value: empty: none is set.
+    :raises UserError: in one line that names the variable.
+    """
+    parts = urllib.parse.urlsplit(value)
+    if "@" in parts.netloc:
         raise UserError(
             f"{name} in {where} carries a password; write it as {' and '.join(PARTS[name])}"
         )
+    example = HTTP_EXAMPLES.get(name)
+    if not value or example is None:
+        return
+    is_database = name == "MLFLOW_TRACKING_URI" and parts.scheme.partition("+")[0] in DATABASES
+    if not is_database and not (parts.scheme in ("http", "https") and parts.hostname):
+        raise UserError(f"{name}={value} in {where} is no address of a server, as {example} is")
 
 
 def load(home: Path, environment: MutableMapping[str, str] = os.environ) -> frozenset[str]:
@@ -162,12 +179,13 @@ AWS_ENDPOINT_URL=http://{services}:8333
 AWS_ACCESS_KEY_ID=raise
 AWS_SECRET_ACCESS_KEY={secrets.token_hex(16)}
 AWS_DEFAULT_REGION=us-east-1
-# No usage reports; how Ray starts workers.
+# No usage reports; how Ray starts workers, and that it stops without half a minute's pause.
 DO_NOT_TRACK=true
 MLFLOW_DISABLE_TELEMETRY=true
 RAY_USAGE_STATS_ENABLED=0
 RAY_ENABLE_UV_RUN_RUNTIME_ENV=0
 RAY_CHDIR_TO_TRIAL_DIR=0
+RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0
 """
 
 

@@ -239,8 +239,10 @@ def _ray(services: Services) -> Iterator[Check]:
         from tune_spaces.cluster import check_address, check_answers
 
         if silent := _refusal(check_answers, address):
+            here = "ray" in services.alive()
             # Often a firewall, and right so: only machines that run flows speak to Ray.
-            yield Check(name="ray address", verdict="note", text=silent)
+            text = f"{silent}; the head of this home runs: unset RAY_ADDRESS" if here else silent
+            yield Check(name="ray address", verdict="note", text=text)
             return
         refusal = _refusal(check_address, address)
         text = refusal or f"{address} (from RAY_ADDRESS) answers and takes the token"

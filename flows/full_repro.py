@@ -154,7 +154,8 @@ def full_repro(
         configurations: RAVEN configurations; none means all of the preset.
         trials: Seeds of each training; 0 means as many as the preset has.
         label_ratio: Share of training problems with rule labels, 0 to 1; -1 means the paper's.
-        store: Folder or s3:// URI of data and results; empty means RAISE_HOME/store.
+        store: Folder or s3:// URI of data and results; empty means RAISE_HOME/store, for smoke
+            RAISE_HOME/smoke.
         data: generated; published for files that raise-rpm ingest has read; paired or
             overlapping for other I-RAVEN tests: RAVEN's contexts, or a share of them.
         device: auto uses GPUs if the cluster has any.

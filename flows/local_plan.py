@@ -15,7 +15,7 @@ from flows.services import default_store
 from flows.studies import Request
 from raise_model.errors import UserError
 from raise_model.store import Store
-from raise_model.training.device import DeviceChoice, resolve_device
+from tune_spaces.cluster import Resources, check_placement, resolve_resources
 
 
 def validated(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +53,19 @@ def plan_here(
     :raises UserError: if a parameter, or the kind, is not known.
     """
     values = validated(parameters)
-    device = _device(values["device"], gpus)
+    if gpus and values["device"] == "cpu":
+        raise UserError(f"device=cpu uses none of {gpus} GPUs; leave out --gpus or device")
+    gpus_there = gpus or torch.cuda.device_count()
+    resources = resolve_resources(
+        Resources(
+            **{
+                name: values[name]
+                for name in ("device", "cpus_per_trial", "gpus_per_trial", "max_concurrent")
+            }
+        ),
+        gpus_there,
+    )
+    device = resources.device
     preset = values["preset"]
     if preset == "auto":
         preset = "paper" if device == "cuda" else "lite"
@@ -64,29 +76,24 @@ def plan_here(
             for name in ("studies", "models", "configurations", "trials", "label_ratio", "data")
         },
     )
-    share = float(values["cpus_per_trial"])
-    fitting = (os.cpu_count() or 1) // values["cpus_per_trial"]
+    cpus = os.cpu_count() or 1
+    share = float(resources.cpus_per_trial)
+    fitting = cpus // resources.cpus_per_trial
     if device == "cuda":
-        share = values["gpus_per_trial"] or 1.0
-        fitting = int((gpus or torch.cuda.device_count()) / share)
+        share = resources.gpus_per_trial
+        fitting = int(gpus_there / share)
         gpu = gpu or _kind_here()
-    fitting = max(1, min(slots or fitting, values["max_concurrent"] or slots or fitting))
+    fitting = max(1, min(slots or fitting, resources.max_concurrent or slots or fitting))
     store = Store(values["store"] or default_store(preset))
     plan = make_plan(request, store, device=device, slots=fitting, share=share, gpu=gpu)
     try:
+        if not gpus:
+            node = {"CPU": cpus, "GPU": gpus_there}
+            check_placement(resources, [node], "this machine's Ray cluster")
         check_hours(plan, request, store, values["max_hours"])
     except UserError as refusal:
         return plan, str(refusal)
     return plan, ""
-
-
-def _device(choice: DeviceChoice, gpus: int) -> str:
-    """:raises UserError: if GPUs of a cluster are given and not wanted."""
-    if not gpus:
-        return resolve_device(choice).type
-    if choice == "cpu":
-        raise UserError(f"device=cpu uses none of {gpus} GPUs; leave out --gpus or device")
-    return "cuda"
 
 
 def _kind_here() -> str:

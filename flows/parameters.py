@@ -64,7 +64,8 @@ PARAMETERS: Sequence[Parameter] = (
     ),
     Parameter(
         name="store", type="string", default="",
-        about="Folder or s3:// URI of data and results; empty means RAISE_HOME/store.",
+        about="Folder or s3:// URI of data and results; empty means RAISE_HOME/store, for smoke "
+        "RAISE_HOME/smoke.",
     ),
     Parameter(
         name="data", type="string", default="generated", choices=get_args(DataSource),

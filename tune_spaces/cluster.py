@@ -61,6 +61,10 @@ class Resources:
             raise UserError(
                 f"gpus_per_trial above 1 must be a whole number, not {self.gpus_per_trial}"
             )
+        if self.gpus_per_trial and self.device == "cpu":
+            raise UserError(
+                f"gpus_per_trial={self.gpus_per_trial:g}, but device=cpu uses none; leave one out"
+            )
         if self.max_concurrent < 0:
             raise UserError(f"max_concurrent must not be negative, not {self.max_concurrent}")
 
@@ -143,8 +147,8 @@ def check_answers(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:
         raise UserError(
-            f"no Ray cluster answers at {address} ({error.strerror or error}); start one "
-            "by: raise-rpm up"
+            f"no Ray cluster answers at {address} ({error.strerror or error}); is RAY_ADDRESS "
+            "right?  One of this machine is started by: raise-rpm up"
         ) from error
 
 
@@ -161,11 +165,21 @@ def _sigterm_kept() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
-def resolve_resources(resources: Resources) -> Resources:
-    """``auto`` becomes the GPUs of the cluster if it has any, else the CPU."""
+def resolve_resources(resources: Resources, gpus_there: float | None = None) -> Resources:
+    """``auto`` becomes the GPUs of the cluster if it has any, else the CPU.
+
+    :param gpus_there: of the cluster; None: of the one that this process is connected to.
+    :raises UserError: if trials are to have GPUs by themselves, and there are none.
+    """
     device = resources.device
     if device == "auto":
-        device = "cuda" if ray.cluster_resources().get("GPU", 0) > 0 else "cpu"
+        if gpus_there is None:
+            gpus_there = ray.cluster_resources().get("GPU", 0)
+        device = "cuda" if gpus_there else "cpu"
+        if not gpus_there and resources.gpus_per_trial:
+            raise UserError(
+                f"gpus_per_trial={resources.gpus_per_trial:g}, but there is no GPU; leave it out"
+            )
     gpus = (resources.gpus_per_trial or 1.0) if device == "cuda" else 0.0
     return dataclasses.replace(resources, device=device, gpus_per_trial=gpus)
 
@@ -191,10 +205,23 @@ def preflight(
     """
     resources = resolve_resources(resources)
     nodes = [node for node in ray.nodes() if node["Alive"]]
+    check_placement(resources, [node["Resources"] for node in nodes])
     fitting = [node for node in nodes if _fits(node["Resources"], resources)]
-    if not fitting:
-        raise UserError(_what_is_missing(nodes, resources))
     _probe_nodes(fitting, resources, store, specs, cache or default_cache())
+
+
+def check_placement(
+    resources: Resources, nodes: Sequence[Mapping[str, float]], place: str = "the Ray cluster"
+) -> None:
+    """Check that a trial fits on some node.
+
+    :param resources: with ``cpu`` or ``cuda`` for the device.
+    :param nodes: each one's ``CPU`` and ``GPU``, as Ray counts them.
+    :param place: what the nodes are.
+    :raises UserError: if it fits on none; it says what is missing and what would fit.
+    """
+    if not any(_fits(node, resources) for node in nodes):
+        raise UserError(_what_is_missing(nodes, resources, place))
 
 
 def _fits(node: Mapping[str, float], resources: Resources) -> bool:
@@ -204,25 +231,22 @@ def _fits(node: Mapping[str, float], resources: Resources) -> bool:
     )
 
 
-def _what_is_missing(nodes: Sequence[Mapping[str, Any]], resources: Resources) -> str:
-    most = {
-        kind: max((node["Resources"].get(kind, 0) for node in nodes), default=0)
-        for kind in ("CPU", "GPU")
-    }
-    if resources.device == "cuda" and most["GPU"] == 0:
-        return "device=cuda, but no node of the Ray cluster has a GPU; use device=cpu"
-    if resources.cpus_per_trial > most["CPU"]:
+def _what_is_missing(nodes: Sequence[Mapping[str, float]], resources: Resources, place: str) -> str:
+    cpus, gpus = (max((node.get(kind, 0) for node in nodes), default=0) for kind in ("CPU", "GPU"))
+    if resources.device == "cuda" and gpus == 0:
+        return f"device=cuda, but no node of {place} has a GPU; use device=cpu"
+    if resources.cpus_per_trial > cpus:
         return (
-            f"cpus_per_trial={resources.cpus_per_trial}, but the largest node of the Ray cluster "
-            f"has {most['CPU']:g} CPUs; use cpus_per_trial={int(most['CPU'])} or less"
+            f"cpus_per_trial={resources.cpus_per_trial}, but the largest node of {place} "
+            f"has {cpus:g} CPUs; use cpus_per_trial={int(cpus)} or less"
         )
-    if resources.gpus_per_trial > most["GPU"]:
+    if resources.gpus_per_trial > gpus:
         return (
-            f"gpus_per_trial={resources.gpus_per_trial:g}, but the largest node of the Ray "
-            f"cluster has {most['GPU']:g} GPUs; use gpus_per_trial={most['GPU']:g} or less"
+            f"gpus_per_trial={resources.gpus_per_trial:g}, but the largest node of {place} "
+            f"has {gpus:g} GPUs; use gpus_per_trial={gpus:g} or less"
         )
     return (
-        f"no single node of the Ray cluster has {resources.cpus_per_trial} CPUs and "
+        f"no single node of {place} has {resources.cpus_per_trial} CPUs and "
         f"{resources.gpus_per_trial:g} GPUs; ask for fewer CPUs per trial"
     )
 

@@ -64,6 +64,12 @@ def row(step, accuracy=0.5):
     return {"step": float(step), "steps": 1000.0, "validation_accuracy": accuracy, "loss": 1.0}
 
 
+@pytest.mark.parametrize("uri", ["nonsense", "ftp://host", "http:/host:5000", "localhost:5000"])
+def test_a_tracker_names_an_address_that_is_none(uri):
+    with pytest.raises(UserError, match=f"MLFLOW_TRACKING_URI={uri} is no address of a server"):
+        Tracker(uri)
+
+
 def test_trial_run_shows_parameters_curve_evaluation_and_parent(
     uri, store, make_spec, make_evaluation, evaluated
 ):

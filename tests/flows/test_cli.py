@@ -31,8 +31,8 @@ def test_help_imports_nothing_heavy():
     assert found.stdout.strip() == "[]", found.stderr
 
 
-def test_a_users_mistake_is_one_line_and_status_two(run):
-    found = run("logs", "nothing")
+def test_a_users_mistake_is_one_line_and_status_two(run, tmp_path):
+    found = run("logs", "nothing", "--store", str(tmp_path))
     assert found.exit_code == 2
     assert found.stderr.startswith("error: no trial nothing in ")
     assert found.stderr.count("\n") == 1
@@ -61,6 +61,39 @@ def test_settings_are_made_anew_where_those_of_the_shell_are_refused(run, tmp_pa
     assert run("status").exit_code == 2
     assert run("cluster-env", str(tmp_path / "new")).exit_code == 0
     assert (tmp_path / "new" / "cluster.env").exists()
+
+
+@pytest.mark.parametrize("command", ["trials", "sync", "results", "clean", "logs x"])
+def test_a_store_that_is_not_there_is_a_mistake(run, tmp_path, command):
+    found = run(*command.split(), "--store", str(tmp_path / "none"))
+    assert found.exit_code == 2
+    assert found.stderr == (
+        f"error: store {tmp_path / 'none'} does not exist; name another with --store\n"
+    )
+
+
+def test_commands_name_the_store_of_smoke_runs(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("RAISE_STORE", raising=False)
+    (tmp_path / "home/smoke").mkdir(parents=True)
+    found = run("trials")
+    assert found.exit_code == 2
+    assert f"name another with --store, e.g. {tmp_path / 'home/smoke'}\n" in found.stderr
+    (tmp_path / "home/store").mkdir()
+    found = run("trials")
+    assert found.exit_code == 0
+    assert f"another store: --store, e.g. {tmp_path / 'home/smoke'}\n" in found.stderr
+    assert "e.g." not in run("trials", "--store", str(tmp_path / "home/smoke")).stderr
+
+
+@pytest.mark.parametrize("uri", ["nonsense", "localhost:5000", "ftp://host", "http://"])
+def test_an_address_that_is_none_is_named_with_its_variable(run, monkeypatch, uri):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    found = run("sync")
+    assert found.exit_code == 2
+    assert found.stderr == (
+        f"error: MLFLOW_TRACKING_URI={uri} in the environment is no address of a server, as "
+        "http://HOST:5000 is\n"
+    )
 
 
 def test_doctor_passes_here_and_ends_with_json(run):

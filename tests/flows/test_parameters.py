@@ -138,6 +138,32 @@ def test_a_finished_training_of_the_store_tells_what_the_others_cost(tmp_path):
     assert after.hours == pytest.approx((2 * (7.0 * first.steps + 10.0)) / 3600)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "refusal"),
+    [
+        ({"cpus_per_trial": 99}, "cpus_per_trial=99, but the largest node of this machine's Ray"),
+        ({"device": "cuda"}, "device=cuda, but no node of this machine's Ray cluster has a GPU"),
+        ({"cpus_per_trial": 2}, ""),
+    ],
+)
+def test_a_plan_says_what_this_machine_lacks(tmp_path, monkeypatch, parameters, refusal):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    plan, said = plan_here({"preset": "demo", "store": str(tmp_path), **parameters})
+    assert plan.slots == 1
+    assert said.startswith(refusal)
+    assert bool(said) == bool(refusal)
+
+
+def test_gpus_of_trials_are_not_left_out_where_there_are_none(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    parameters = {"preset": "demo", "store": str(tmp_path), "gpus_per_trial": 7.0}
+    with pytest.raises(UserError, match="gpus_per_trial=7, but there is no GPU; leave it out"):
+        plan_here(parameters)
+    with pytest.raises(UserError, match="gpus_per_trial=7, but device=cpu uses none"):
+        plan_here({**parameters, "device": "cpu"})
+
+
 def test_trials_start_in_order_on_the_first_free_slot():
     assert plan_module._wall_seconds([1, 2, 3, 4], 2) == 6
     assert plan_module._wall_seconds([4, 3, 2, 1], 2) == 5

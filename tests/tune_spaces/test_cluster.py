@@ -60,6 +60,8 @@ def test_preflight_passes_on_a_cluster_that_fits(ray_cluster, store, make_spec, 
 
 def test_auto_is_the_cpu_on_a_cluster_without_gpus(ray_cluster):
     assert resolve_resources(Resources()) == Resources(device="cpu", gpus_per_trial=0.0)
+    with pytest.raises(UserError, match=r"gpus_per_trial=0.5, but there is no GPU; leave it out"):
+        resolve_resources(Resources(gpus_per_trial=0.5))
 
 
 @pytest.mark.parametrize(
