@@ -101,7 +101,8 @@ def _train(arguments: argparse.Namespace) -> dict[str, Any]:
     changes = {"precision": arguments.precision, "steps": arguments.steps}
     spec = dataclasses.replace(spec, **{k: v for k, v in changes.items() if v is not None})
     _say(f"{spec.name}: {spec.steps} steps, log at {store.path(f'trials/{spec.name}/log.txt')}")
-    store.trial(spec).outwait(_say)
+    if not store.trial(spec).is_done:
+        store.trial(spec).outwait(_say)
     finished = run_trial(
         store,
         spec,

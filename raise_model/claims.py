@@ -55,7 +55,10 @@ class Process:
 
     def is_gone(self) -> bool:
         """True only if that process certainly ended; False on another machine."""
-        return self.machine == _machine() and _start_ticks(self.pid) != self.started
+        if self.machine != _machine():
+            return False
+        started = _start_ticks(self.pid)
+        return started != self.started and not (started is None and _is_hidden(self.pid))
 
 
 def _machine() -> str:
@@ -78,6 +81,17 @@ def _start_ticks(pid: int) -> int | None:
     return None if state in "ZX" else started
 
 
+def _is_hidden(pid: int) -> bool:
+    """Whether it is of another user, whose processes ``/proc`` may keep to itself (hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        return False
+    return False
+
+
 class ClaimWatch:
     """How long each claim has stood still, on this process's monotonic clock."""
 
@@ -96,7 +110,8 @@ class ClaimWatch:
     def abandoned(self) -> dict[str, Any]:
         """States of the claims, by path, that stood still until nobody can own them any more."""
         long_ago = time.monotonic() - STALE_SECONDS
-        return {path: state for path, (state, since) in self._seen.items() if since <= long_ago}
+        seen = list(self._seen.items())  # MLflow's writer looks at claims meanwhile
+        return {path: state for path, (state, since) in seen if since <= long_ago}
 
     def trust(self, abandoned: Mapping[str, Any]) -> None:
         """Take over what another watch found abandoned, so as not to wait as long again."""
@@ -167,13 +182,19 @@ class Claim:
 def holder(store: "Store", folder: str, watch: ClaimWatch) -> dict[str, Any] | None:
     """The newest claim of a folder if its owner lives, else None."""
     names = _names(store, folder)
-    if not names:
-        return None
-    path = f"{folder}/{names[-1]}"
+    return _living(store, f"{folder}/{names[-1]}", watch) if names else None
+
+
+def _living(store: "Store", path: str, watch: ClaimWatch) -> dict[str, Any] | None:
+    """A claim if its owner lives, else None."""
     claim = store.read_json(path)
-    if claim["released"] or Process(**claim["process"]).is_gone():
+    if claim["released"]:
         return None
     state = [claim["owner"], claim["counter"]]
+    if Process(**claim["process"]).is_gone():
+        # On another machine this cannot be seen.
+        watch.trust({path: state})
+        return None
     return None if watch.still_for(path, state) >= STALE_SECONDS else claim
 
 
@@ -217,12 +238,14 @@ def owned(store: "Store", folder: str, watch: ClaimWatch, what: str) -> Iterator
     :param what: is claimed, for messages.
     :raises Held: if a living owner has it.
     """
-    if (living := holder(store, folder, watch)) is not None:
+    # One listing for both: a claim that is made after it has the number that this one wants.
+    names = _names(store, folder)
+    living = _living(store, f"{folder}/{names[-1]}", watch) if names else None
+    if living is not None:
         raise Held(
             f"{what}: attempt {living['attempt']} is running (process "
             f"{living['process']['pid']} of its machine); wait for its end, or stop it first"
         )
-    names = _names(store, folder)
     attempt = int(names[-1].removesuffix(".json")) + 1 if names else 1
     claim = Claim(store, folder, attempt)
     claim.take()

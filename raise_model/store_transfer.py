@@ -263,6 +263,7 @@ def _import_training(trial: TrialFolder, record: Record, folder: Path) -> bool:
     if trial.is_done:
         return False
     trial.put_spec(record.spec)
+    trial.outwait(lambda reason: _log.warning("%s: %s", trial.name, reason))
     with trial.claim():
         if trial.is_done:  # finished by another process since the look above
             return False
@@ -287,6 +288,7 @@ def _add_weights(trial: TrialFolder, record: Record, folder: Path) -> bool:
     step = record.done["best_step"]
     if weights is None or checkpoint.load(trial, "best", step=step) is not None:
         return False
+    trial.outwait(lambda reason: _log.warning("%s: %s", trial.name, reason))
     with trial.claim():
         _save_weights(trial, record, weights)
     return True

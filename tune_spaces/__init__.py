@@ -16,4 +16,7 @@ os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
 os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "86400")
+# Where a given-up trial's process takes longer to end than this (2 s by default: CUDA, a store
+# that hangs), Tune loses the next trial of its slot without a word.
+os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", "60")
 os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")

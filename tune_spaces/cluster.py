@@ -30,6 +30,7 @@ from raise_model.store import Store
 from raise_model.training.device import DeviceChoice
 from tune_spaces.cluster_access import check_token, check_token_file
 from tune_spaces.home import OBJECT_STORE_BYTES, default_cache, raise_home, ray_environment
+from tune_spaces.waiting import until_ended
 
 FREE_BYTES_PER_TRIAL = 64 * 1024**2
 """Checkpoints of a trial at paper size, twice, while one replaces the other."""
@@ -270,10 +271,14 @@ def _probe_nodes(
                 store.root, marker, resources.device, sorted({s.precision for s in specs}),
                 len(specs), cache,
             )  # fmt: skip
-            pending[reference] = node["NodeManagerHostname"]
-        answered, silent = ray.wait(list(pending), num_returns=len(pending), timeout=PROBE_SECONDS)
-        problems = [f"{pending[ref]}: {text}" for ref in answered if (text := ray.get(ref))]
-        problems += [f"{pending[ref]}: no answer in {PROBE_SECONDS:.0f} s" for ref in silent]
+            pending[reference.future()] = node["NodeManagerHostname"]
+        answered = until_ended(pending, every=True, seconds=PROBE_SECONDS)
+        problems = [f"{pending[each]}: {text}" for each in answered if (text := each.result())]
+        problems += [
+            f"{name}: no answer in {PROBE_SECONDS:.0f} s"
+            for each, name in pending.items()
+            if each not in answered
+        ]
     finally:
         store.delete(marker)
     if problems:

@@ -1,6 +1,7 @@
 """Evaluations as Ray tasks: a protocol over a finished training, once, into the store."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from ray.exceptions import RayError, RayTaskError
 from raise_model.specs import EvaluationSpec
 from raise_model.store import Store
 from tune_spaces.cluster import Resources, default_cache, resolve_resources
+from tune_spaces.waiting import until_ended
 
 Pair = tuple[str, EvaluationSpec]
 """Name of a trial, and what to evaluate it with."""
@@ -69,7 +71,7 @@ def _results(
     )
     window = resources.max_concurrent or len(pairs)
     queue = list(pairs)
-    running: dict[ray.ObjectRef, Pair] = {}
+    running: dict[Future[None], tuple[ray.ObjectRef, Pair]] = {}
     try:
         while queue or running:
             while queue and len(running) < window:
@@ -77,25 +79,27 @@ def _results(
                 reference = task.remote(
                     store.root, trial, spec.to_json(), resources.device, resources.threads, cache
                 )
-                running[reference] = (trial, spec)
-            for reference in ray.wait(list(running))[0]:
-                yield running.pop(reference), _reason(reference)
+                running[reference.future()] = (reference, (trial, spec))
+            for ended in until_ended(running):
+                _, pair = running.pop(ended)
+                yield pair, _reason(ended.exception())
     finally:
-        for reference in running:
+        for reference, _ in running.values():
             ray.cancel(reference, force=True)
 
 
-def _reason(reference: ray.ObjectRef) -> str:
-    try:
-        ray.get(reference)
-    except RayTaskError as error:
+def _reason(error: BaseException | None) -> str:
+    """One line on what an evaluation raised, empty if it raised nothing."""
+    if error is None:
+        return ""
+    if isinstance(error, RayTaskError):
         cause = error.cause or error
         name = type(cause).__name__
         text = " ".join(str(cause).split())
         return text if name == "UserError" else f"{name}: {text}"
-    except RayError as error:
+    if isinstance(error, RayError):
         return f"the evaluation's process was lost: {' '.join(str(error).split())[:300]}"
-    return ""
+    raise error
 
 
 @ray.remote

@@ -18,9 +18,9 @@ import logging
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,13 @@ from tune_spaces.halving import Halving, Row, ended_curve, is_pruned, trial_name
 from tune_spaces.home import SWEEP_FOLDERS
 from tune_spaces.trainable import trainable
 from tune_spaces.trial_process import SIGKILLED
+from tune_spaces.waiting import until_ended
 
 MAX_FAILURES = 2
 """Restarts of one trial whose process died or whose failure may pass."""
 HELD_POLL_SECONDS = 2.0
-SIGNAL_SECONDS = 0.5
-"""How long a signal may wait for its handler."""
+LOOK_SECONDS = 20.0
+"""How often claims of trials that wait are looked at while others train."""
 
 OnReport = Callable[[str, dict[str, float]], None]
 OnNode = Callable[[str, str], None]
@@ -102,7 +103,7 @@ def sweep(
             if store.trial(spec).holder() is None:
                 free.append(spec)
             else:
-                progress.set_state(spec.name, "waiting", "another run trains it")
+                progress.set_state(spec.name, "waiting", HELD)
         # A trial's process sees its claim for the first time.
         request["abandoned"] = json.dumps(store.claim_watch.abandoned())
         sharing = [spec for spec in free if spec.name not in progress.crowded]
@@ -117,6 +118,7 @@ def sweep(
     return progress.outcome()
 
 
+HELD = "another run trains it"
 _ENDED = ("done", "pruned", "failed")
 
 
@@ -140,6 +142,8 @@ class _Progress:
         self._states: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
+        self._restarts: Counter[str] = Counter()
+        self._looked = time.monotonic()
         self._on_state = on_state
         self._on_report = on_report
         self._on_node = on_node
@@ -186,6 +190,29 @@ class _Progress:
         write_pruned(self._store.trial(name), curve)
         self.set_state(name, "pruned", f"given up at step {curve[-1]['step']:.0f}")
 
+    def look_at_claims(self) -> None:
+        """See how long the claims of waiting trials stand still, also while others train."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        for name in [name for name, state in self._states.items() if state == "waiting"]:
+            self._store.trial(name).holder()
+
+    def restart(self, name: str, reason: str) -> None:
+        """A trial's process was lost, and Tune starts it again."""
+        self._restarts[name] += 1
+        self.set_state(name, "retrying", reason)
+
+    def held(self, name: str, reason: str) -> None:
+        """A living owner has a trial, or one whose machine went down with it.
+
+        Of the second kind Tune counts no failure, and such a trial may take every machine down.
+        """
+        if self._restarts[name] > MAX_FAILURES:
+            self.fail(name, f"its worker or machine was lost {self._restarts[name]} times")
+        else:
+            self.set_state(name, "waiting", reason)
+
     def set_state(self, name: str, state: str, detail: str = "") -> None:
         if self._states.get(name) != state:
             self._states[name] = state
@@ -217,6 +244,7 @@ class _Watcher(tune.Callback):
         self._stopped = stopped
         self._names: dict[str, str] = {}
         self._outcomes: dict[str, tuple[str, str]] = {}
+        self._error: Exception | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: Tune pickles its callbacks for a restore that never comes, and the caller's
@@ -232,46 +260,65 @@ class _Watcher(tune.Callback):
     def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
         if self._stopped.is_set():
             raise _Interrupted
+        self.raise_kept()
+        self._progress.look_at_claims()
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         self._outcomes.pop(trial.trial_id, None)
-        self._progress.set_state(self._name(trial), "running")
+        with self._kept():
+            self._progress.set_state(self._name(trial), "running")
 
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         if "outcome" in result:
             self._outcomes[trial.trial_id] = (result["outcome"], result["reason"])
-        else:
+            return
+        with self._kept():
             self._progress.place(self._name(trial), result["hostname"])
             self._progress.report(self._name(trial), result["row"])
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         name = self._name(trial)
-        if trial.trial_id not in self._outcomes:
-            # The scheduler stopped it before it could say how it ended.
-            self._progress.prune(name)
-            return
-        outcome, reason = self._outcomes[trial.trial_id]
-        if outcome == "held":
-            self._progress.set_state(name, "waiting", reason)
-        elif outcome == "refused":
-            self._progress.fail(name, reason)
-        elif outcome == "memory":
-            self._progress.out_of_memory(name, reason)
-        else:
-            self._progress.set_state(name, "done")
+        with self._kept():
+            if trial.trial_id not in self._outcomes:
+                # The scheduler stopped it before it could say how it ended.
+                self._progress.prune(name)
+                return
+            outcome, reason = self._outcomes[trial.trial_id]
+            if outcome == "held":
+                self._progress.held(name, reason)
+            elif outcome == "refused":
+                self._progress.fail(name, reason)
+            elif outcome == "memory":
+                self._progress.out_of_memory(name, reason)
+            else:
+                self._progress.set_state(name, "done")
 
     def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        self._progress.set_state(self._name(trial), "retrying", self._reason(trial))
+        with self._kept():
+            self._progress.restart(self._name(trial), self._reason(trial))
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         name, reason = self._name(trial), self._reason(trial)
-        if SIGKILLED in reason:
-            # At every attempt: the system may have been short of memory each time.
-            self._progress.out_of_memory(name, reason)
-        else:
-            self._progress.fail(name, reason)
+        with self._kept():
+            if SIGKILLED in reason:
+                # At every attempt: the system may have been short of memory each time.
+                self._progress.out_of_memory(name, reason)
+            else:
+                self._progress.fail(name, reason)
+
+    def raise_kept(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Raised at Tune's next step: here Tune would take it for the trial's own failure."""
+        try:
+            yield
+        except Exception as error:
+            self._error = self._error or error
 
     def _reason(self, trial: Any) -> str:
         lost = ("failed", "the trial's worker or its machine was lost")
@@ -290,6 +337,7 @@ def _run_tuner(
     :param share: what Ray reserves for each.
     """
     stopped = threading.Event()
+    watcher = _Watcher(progress, stopped)
     with (
         _quiet_tune(),
         tempfile.TemporaryDirectory(prefix=SWEEP_FOLDERS, ignore_cleanup_errors=True) as folder,
@@ -313,11 +361,12 @@ def _run_tuner(
                 name="sweep",
                 storage_path=folder,
                 verbose=0,
-                callbacks=[_Watcher(progress, stopped)],
+                callbacks=[watcher],
                 failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
             ),
         )
         _in_a_thread(tuner.fit, stopped)
+    watcher.raise_kept()  # of the last trial, after which Tune takes no step
 
 
 def _in_a_thread(work: Callable[[], object], stopped: threading.Event) -> None:
@@ -330,9 +379,7 @@ def _in_a_thread(work: Callable[[], object], stopped: threading.Event) -> None:
         try:
             # Prefect knows the run by a context variable.
             running = pool.submit(contextvars.copy_context().run, work)
-            # A signal that another thread gets does not wake this one.
-            while not wait([running], timeout=SIGNAL_SECONDS).done:
-                pass
+            until_ended([running])
         finally:
             stopped.set()
     running.result()

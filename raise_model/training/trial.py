@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from raise_model.claims import Claim
+from raise_model.claims import Claim, ClaimLost
 from raise_model.data.loader import ProblemSet, load
 from raise_model.data.splits import labelled_subset
 from raise_model.errors import UserError
@@ -118,6 +118,8 @@ def _saver(
             meta = {"validation_accuracy": state.best_accuracy}
             checkpoint.save(folder, "best", state.step, weights, meta)
         checkpoint.save(folder, "last", state.step, state.tensors(), state.meta())
+        # Writing may have taken longer than others wait: theirs are not to be pruned.
+        claim.confirm()
         # Only now: the last checkpoint names the best one that a resumed run relies on.
         checkpoint.prune(folder, "best", state.best_step)
         checkpoint.prune(folder, "last", state.step)
@@ -182,6 +184,8 @@ def run_trial(
         log = TrialLog(folder)
         try:
             return _run_claimed(folder, claim, log, spec, target, cache, report, deadline)
+        except ClaimLost:
+            raise  # the log is the other attempt's
         except Exception:
             log.add(f"attempt {claim.attempt} failed\n{traceback.format_exc()}")
             raise

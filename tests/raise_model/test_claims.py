@@ -49,6 +49,26 @@ def test_two_takeovers_of_one_claim_cannot_both_succeed(store):
     first.release()
 
 
+def test_a_claim_made_between_look_and_take_is_not_doubled(store):
+    """Whoever takes over wants the number after the one whose owner it has judged."""
+    trial, rival = store.trial("toy"), Store(store.root).trial("toy")
+    listed = store.list
+    taken = []
+
+    def list_then_lose(folder):
+        names = listed(folder)
+        if not taken:
+            taken.append(rival.claim())
+            taken[0].__enter__()
+        return names
+
+    store.list = list_then_lose
+    with pytest.raises(Held), trial.claim():
+        pass
+    assert listed("trials/toy/claims") == ["0001.json"]
+    taken[0].__exit__(None, None, None)
+
+
 def _hold_forever(root, ready):
     with Store(root).trial("toy").claim():
         ready.set()
@@ -115,6 +135,35 @@ def test_what_one_process_found_abandoned_another_need_not_wait_for(tmp_path, mo
     third.delete("trials/toy/claims/0002.json")
     with pytest.raises(Held), third.trial("toy").claim():
         pass
+
+
+def test_what_is_seen_to_have_ended_here_another_machine_is_told(tmp_path):
+    process = vars(claims.Process(claims._machine(), 2**22 + 1, 1))
+    first, second = Store(str(tmp_path)), Store(str(tmp_path))
+    foreign_claim(first, process=process)
+    assert first.trial("toy").holder() is None
+    foreign_claim(second)
+    with pytest.raises(Held), second.trial("toy").claim():
+        pass
+    second.claim_watch.trust(first.claim_watch.abandoned())
+    with second.trial("toy").claim() as claim:
+        assert claim.attempt == 2
+
+
+def test_a_process_that_proc_hides_is_not_gone(monkeypatch):
+    here = claims.Process(claims._machine(), 77, 1)
+    monkeypatch.setattr(claims, "_start_ticks", lambda pid: None)
+
+    def kill(pid, number):
+        assert (pid, number) == (77, 0)
+        raise found
+
+    monkeypatch.setattr(claims.os, "kill", kill)
+    found = PermissionError()
+    assert not here.is_gone()
+    found = ProcessLookupError()
+    assert here.is_gone()
+    assert not claims.Process("elsewhere", 77, 1).is_gone()
 
 
 @pytest.mark.parametrize("lives", [False, True])

@@ -1,12 +1,18 @@
 """Evaluations as Ray tasks over finished trainings."""
 
 import dataclasses
+import os
+import signal
+import threading
+import time
 
 import pytest
+import ray
 
 from raise_model.evaluation.evaluate import PROTOCOLS
 from raise_model.specs import EvaluationSpec
 from raise_model.training.trial import run_trial
+from tune_spaces import evaluation as evaluation_module
 from tune_spaces.cluster import Resources
 from tune_spaces.evaluation import evaluate
 
@@ -69,3 +75,39 @@ def test_evaluations_run_once_and_failures_do_not_stop_others(
     assert run(pairs[1:]).done == pairs[1:]
     assert states == [("done", "finished before")]
     assert trained.done()["attempts"] == 1, "a new evaluation never trains"
+
+
+def test_a_signal_reaches_its_handler_while_an_evaluation_runs(
+    trained, evaluation_spec, store, monkeypatch, tmp_path
+):
+    class Terminated(BaseException):
+        pass
+
+    def handler(number, frame):
+        raise Terminated
+
+    @ray.remote
+    def endless(*arguments):
+        (tmp_path / "started").touch()
+        time.sleep(600)
+
+    def terminate():
+        while not (tmp_path / "started").exists():
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(evaluation_module, "_evaluate", endless)
+    before = signal.signal(signal.SIGTERM, handler)
+    threading.Thread(target=terminate, daemon=True).start()
+    try:
+        with pytest.raises(Terminated):
+            evaluate(
+                store, [(trained.name, evaluation_spec)], resources=Resources(device="cpu"),
+                on_state=lambda *state: None, cache=tmp_path,
+            )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    deadline = time.monotonic() + 20
+    while ray.available_resources().get("CPU", 0) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ray.available_resources()["CPU"] == 2, "what ran was cancelled"

@@ -205,16 +205,22 @@ def test_trials_held_elsewhere_are_waited_for_and_taken_over_if_given_up(
     assert events.of(given_up) == ["waiting", "running", "done"]
 
 
-def test_trial_of_a_machine_that_is_gone_is_taken_over(run, store, make_spec, events, monkeypatch):
-    """Its claim stands still for the driver; the trial's own process has not seen that."""
-    monkeypatch.setattr("raise_model.claims.STALE_SECONDS", 1.0)
-    monkeypatch.setattr(sweep_module, "HELD_POLL_SECONDS", 0.2)
-    spec = make_spec()
+def foreign_claim(store, spec):
+    """A trial whose claim is of a machine that is gone."""
     folder = store.trial(spec)
     folder.put_spec(spec)
     process = {"machine": "elsewhere", "pid": 1, "started": 1}
     claim = {"owner": "gone", "attempt": 1, "counter": 7, "released": False, "process": process}
     store.create_json(folder.file("claims/0001.json"), claim)
+    return folder
+
+
+def test_trial_of_a_machine_that_is_gone_is_taken_over(run, store, make_spec, events, monkeypatch):
+    """Its claim stands still for the driver; the trial's own process has not seen that."""
+    monkeypatch.setattr("raise_model.claims.STALE_SECONDS", 1.0)
+    monkeypatch.setattr(sweep_module, "HELD_POLL_SECONDS", 0.2)
+    spec = make_spec()
+    folder = foreign_claim(store, spec)
     assert run(store, [spec]).done == [spec.name]
     assert events.of(spec) == ["waiting", "running", "done"]
     assert folder.done()["attempts"] == 2
@@ -263,6 +269,62 @@ def test_signal_stops_trials_first_then_reaches_its_handler(run, store, make_spe
     while ray.available_resources().get("CPU", 0) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert ray.available_resources()["CPU"] == 2, "its slot is free again"
+
+
+@pytest.mark.parametrize("ended", ["running", "done"])
+def test_error_about_a_state_is_raised_and_not_taken_for_the_trials(
+    run, store, make_spec, events, monkeypatch, ended
+):
+    states = []
+
+    def fail(trial, state, detail):
+        states.append(state)
+        if state == ended:
+            raise ZeroDivisionError("in the flow")
+
+    monkeypatch.setattr(events, "on_state", fail)
+    with pytest.raises(ZeroDivisionError, match="in the flow"):
+        run(store, [make_spec()])
+    assert "retrying" not in states
+
+
+def test_a_trial_that_takes_its_machine_down_is_given_up(store, make_spec, events):
+    """Tune counts no failure of one that then finds its own old claim."""
+    spec = make_spec()
+    progress = sweep_module._Progress(
+        store, [spec], events.on_report, events.on_state, lambda name, node: None, ()
+    )
+    for _ in range(sweep_module.MAX_FAILURES):
+        progress.restart(spec.name, "lost")
+        progress.held(spec.name, "another process")
+    assert events.of(spec) == ["retrying", "waiting"] * sweep_module.MAX_FAILURES
+    progress.restart(spec.name, "lost")
+    progress.held(spec.name, "another process")
+    assert events.of(spec)[-1] == "failed"
+    assert "its worker or machine was lost 3 times; log: " in progress.outcome().failed[spec.name]
+
+
+def test_claims_of_waiting_trials_are_looked_at_while_others_train(
+    run, store, make_spec, events, monkeypatch
+):
+    monkeypatch.setattr(sweep_module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("raise_model.claims.STALE_SECONDS", 3600.0)
+    waiting, training = make_spec(0), make_spec(1)
+    foreign_claim(store, waiting)
+
+    def end_of_the_others(trial, state, detail):
+        if trial == training.name and state == "done":
+            raise ZeroDivisionError("enough")
+
+    seen = []
+    still_for = store.claim_watch.still_for
+    monkeypatch.setattr(
+        store.claim_watch, "still_for", lambda *claim: (seen.append(claim), still_for(*claim))[1]
+    )
+    monkeypatch.setattr(events, "on_state", end_of_the_others)
+    with pytest.raises(ZeroDivisionError):
+        run(store, [waiting, training])
+    assert len(seen) > 2
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from raise_model import store_transfer
-from raise_model.claims import Held
+from raise_model.claims import ClaimLost, Held
 from raise_model.data.generate import generate
 from raise_model.errors import UserError
 from raise_model.evaluation.evaluate import PROTOCOLS, evaluate
@@ -208,6 +208,26 @@ def test_second_process_is_refused_while_the_first_lives(store, spec, run):
     with store.trial(spec).claim(), pytest.raises(Held):
         run()
     assert not store.trial(spec).is_done
+
+
+def test_who_lost_the_claim_while_it_wrote_leaves_the_successors_files(
+    store, spec, run, monkeypatch
+):
+    """It stood still in a write for longer than others wait."""
+    folder = store.trial(spec)
+    theirs = {"claims/0002.json": b"{}", "best-00000099.json": b"{}", "log.txt": b"theirs"}
+    save = trial_module.checkpoint.save
+
+    def save_slowly(trial, role, step, tensors, meta):
+        save(trial, role, step, tensors, meta)
+        if role == "last":
+            for name, data in theirs.items():
+                store.write(folder.file(name), data)
+
+    monkeypatch.setattr(trial_module.checkpoint, "save", save_slowly)
+    with pytest.raises(ClaimLost):
+        run()
+    assert {name: store.read(folder.file(name)) for name in theirs} == theirs
 
 
 def test_failure_is_in_the_log_and_frees_the_claim(store, spec, run, monkeypatch):
