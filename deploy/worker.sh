@@ -6,7 +6,7 @@ set -eu
 prefect --no-prompt work-pool create raise-pool --type process --overwrite
 prefect --no-prompt deploy --prefect-file /opt/raise/prefect.yaml --all
 raise-rpm watch
-ray start --block --address="$RAY_ADDRESS" --num-cpus=0 --object-store-memory=134217728 --disable-usage-stats --log-color=false &
+ray start --block --address="$RAY_ADDRESS" --num-cpus=0 --num-gpus=0 --object-store-memory=134217728 --disable-usage-stats --log-color=false &
 node=$!
 prefect worker start --pool raise-pool --limit 1 &
 worker=$!

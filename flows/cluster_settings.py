@@ -197,25 +197,32 @@ def _servers_text(settings: Mapping[str, str], known: Mapping[str, str]) -> str:
     auth = settings.get("PREFECT_API_AUTH_STRING", "")
     key = known.get("MLFLOW_FLASK_SERVER_SECRET_KEY") or secrets.token_hex(16)
     files = known.get("MLFLOW_ARTIFACTS_DESTINATION") or "/var/lib/raise/artifacts"
-    return f"""\
+    hosts = [f"{services}:*", "localhost:*", "127.0.0.1:*"]
+    hosts += known.get("MLFLOW_SERVER_ALLOWED_HOSTS", "").split(",")
+    text = f"""\
 # Made from {FILE} by raise-rpm cluster-env; for the machines of the servers alone.
 PREFECT_SERVER_API_AUTH_STRING={auth}
 PREFECT_SERVER_DATABASE_CONNECTION_URL=postgresql+asyncpg://{database}/prefect
 PREFECT_SERVER_ANALYTICS_ENABLED=false
 # Pages call the server that they came from, by a tunnel or a proxy too.
 PREFECT_UI_API_URL=/api
+# prefect deployment run --watch shows a run's log, not its states alone.
+PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED=true
+PREFECT_SERVER_LOGS_STREAM_PUBLISHING_ENABLED=true
 MLFLOW_AUTH_ADMIN_USERNAME={settings.get("MLFLOW_TRACKING_USERNAME", "")}
 MLFLOW_AUTH_ADMIN_PASSWORD={settings.get("MLFLOW_TRACKING_PASSWORD", "")}
 MLFLOW_FLASK_SERVER_SECRET_KEY={key}
 MLFLOW_BACKEND_STORE_URI=postgresql+psycopg2://{database}/mlflow
 MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
-MLFLOW_SERVER_ALLOWED_HOSTS={services}:*,localhost:*,127.0.0.1:*
+MLFLOW_SERVER_ALLOWED_HOSTS={",".join(dict.fromkeys(filter(None, hosts)))}
 POSTGRES_USER=raise
 # What follows is kept when this file is made anew: the database's password and host,
 POSTGRES_PASSWORD={password}
 POSTGRES_HOST={host}
 # where MLflow keeps files (a folder of its machine, or s3://BUCKET/FOLDER),
 MLFLOW_ARTIFACTS_DESTINATION={files}
-# and where Prefect and MLflow listen.
+# where Prefect and MLflow listen, and whatever else is added.
 RAISE_LISTEN={known.get("RAISE_LISTEN") or "127.0.0.1"}
 """
+    made = {line.partition("=")[0] for line in text.splitlines()}
+    return text + "".join(f"{name}={value}\n" for name, value in known.items() if name not in made)

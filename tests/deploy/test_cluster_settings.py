@@ -78,10 +78,14 @@ def test_what_only_the_servers_file_has_is_kept(files):
     for name, value in chosen.items():
         (number,) = (n for n, line in enumerate(lines) if line.startswith(f"{name}="))
         lines[number] = f"{name}={value}"
-    path.write_text("\n".join(lines))
+    chosen["PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"] = "events,flow_runs"
+    lines.append("PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED=events,flow_runs")
+    path.write_text("\n".join(lines).replace("localhost:*", "localhost:*,alias.lab:*"))
     assert write(files, "elsewhere", "elsewhere") == [path]
     after = _settings(files, "servers.env")
     assert {name: after[name] for name in chosen} == chosen
+    hosts = "services.lab:*,localhost:*,127.0.0.1:*,alias.lab:*"
+    assert after["MLFLOW_SERVER_ALLOWED_HOSTS"] == hosts
     assert "@database.lab:5432/mlflow" in after["MLFLOW_BACKEND_STORE_URI"]
     assert "@database.lab:5432/prefect" in after["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
     assert write(files, "elsewhere", "elsewhere") == []
