@@ -267,7 +267,7 @@ def plan(pairs: Sequence[str], gpus: int, gpu: str, slots: int, as_json: bool) -
     value = made.to_json()
     titles = {"hours": "hours of training", "device_hours": f"{made.device} hours of training"}
     rows = [
-        (titles.get(name, name.replace("_", " ")), f"{v:,.2f}" if isinstance(v, float) else str(v))
+        (titles.get(name, name.replace("_", " ")), _amount(v))
         for name, v in value.items()
         if name != "costs"
     ]
@@ -286,6 +286,12 @@ def plan(pairs: Sequence[str], gpus: int, gpu: str, slots: int, as_json: bool) -
         _say(f"the flow would refuse it: {refusal}")
     if as_json:
         _print_json(value | {"refusal": refusal})
+
+
+def _amount(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _some(configurations: Sequence[str]) -> str:
