@@ -22,7 +22,7 @@ test: $(VENV)/.installed-dev  ## Unit and integration tests (under 10 minutes on
 test-slow: $(VENV)/.installed-dev  ## Tests against real servers, convergence, faults
 	$(BIN)/python -m pytest -m slow
 
-cluster-test: $(VENV)/.installed-dev  ## The flow on hosts in network namespaces (root, PostgreSQL 15)
+cluster-test: $(VENV)/.installed-dev  ## The flow on hosts in network namespaces (root, PostgreSQL 15), and a Slurm job (slurm-wlm, munge)
 	$(BIN)/python -m pytest -m cluster tests/cluster
 
 lint: $(VENV)/.installed-dev  ## ruff, pyright and the import contracts

@@ -14,7 +14,18 @@ SCRIPT = Path(__file__).parents[2] / "deploy" / "slurm.sbatch"
 
 SRUN = """#!/bin/bash
 # Runs the command once, on this machine, whatever nodes are asked for.
-while [[ $1 == --* ]]; do shift; done
+nodes=$SLURM_JOB_NUM_NODES tasks=$SLURM_NTASKS
+while [[ $1 == --* ]]; do
+    case $1 in
+    --nodes=*) nodes=${1#*=} ;;
+    --ntasks=*) tasks=${1#*=} ;;
+    esac
+    shift
+done
+if ((tasks != nodes)); then
+    echo "srun: $tasks tasks on $nodes nodes" >&2
+    exit 1
+fi
 set -m
 "$@" &
 # As Slurm does, to all processes of the step.
@@ -51,6 +62,7 @@ def job(tmp_path):
         "SLURM_JOB_ID": str(number),
         "SLURM_JOB_NODELIST": "localhost,other",
         "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_NTASKS": "2",
         "SLURM_CPUS_PER_TASK": "1",
         "OMP_NUM_THREADS": "1",
     }
@@ -111,9 +123,13 @@ def seen(job, tmp_path):
 
     def run(**changes):
         temporary = f"/tmp/t{job['SLURM_JOB_ID']}"
-        found = _run(job | {"RAISE_TMP": temporary} | changes, tmp_path, timeout=100)
+        chosen = job | {"RAISE_TMP": temporary} | changes
+        found = _run(chosen, tmp_path, timeout=100)
         assert found.returncode == 0, found.stdout + found.stderr
         assert not Path(temporary).exists()
+        logs = tmp_path / f"raise-logs-{chosen['SLURM_JOB_ID']}"
+        for part in ("ray-head", "ray-nodes"):
+            assert "Ray runtime started" in (logs / f"{part}.log").read_text()
         login = tmp_path / "login"
         return tuple(
             dict(line.split("=", 1) for line in path.read_text().splitlines())
