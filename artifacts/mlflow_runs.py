@@ -276,8 +276,14 @@ class Experiment:
         known = self._seen(run_id).metrics
         return all(known.get(k) == v for k, v in values.items() if math.isfinite(v))
 
-    def log_values(self, run_id: str, values: Mapping[str, float], stamp: int) -> None:
-        """Single values, where they are not there already."""
+    def log_values(
+        self,
+        run_id: str,
+        values: Mapping[str, float],
+        stamp: int,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Single values, where they are not there already; tags along with the first of them."""
         if self.has(run_id, values):
             return
         known = self._by_id[run_id].metrics
@@ -286,5 +292,6 @@ class Experiment:
         new = {k: v for k, v in values.items() if math.isfinite(v) and known.get(k) != v}
         if new:
             metrics = [Metric(key, value, stamp, 0) for key, value in new.items()]
-            self.client.log_batch(run_id, metrics=metrics)
+            texts = [RunTag(key, value) for key, value in (tags or {}).items()]
+            self.client.log_batch(run_id, metrics=metrics, tags=texts)
             known.update(new)

@@ -32,6 +32,12 @@ def parameters(spec: TrialSpec) -> dict[str, str]:
     return {key: str(value) for key, value in flat.items()}
 
 
+def provenance_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """What trained a trial, and which code: no parameters, since they change no number."""
+    names = ("commit", "device", "threads", "torch")
+    return {f"raise.{name}": str(provenance[name]) for name in names if provenance.get(name)}
+
+
 def evaluation_metrics(spec: EvaluationSpec, result: Mapping[str, Any]) -> dict[str, float]:
     """Metrics of one evaluation, e.g. ``raven.accuracy``; what is not the default is named.
 

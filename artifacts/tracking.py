@@ -33,7 +33,7 @@ from artifacts.mlflow_runs import (
     is_away,
     is_deleted,
 )
-from artifacts.run_fields import evaluation_metrics, summary_metrics
+from artifacts.run_fields import evaluation_metrics, provenance_tags, summary_metrics
 from raise_model.errors import UserError
 from raise_model.specs import TrialSpec, fingerprint
 from raise_model.store import Store, TrialFolder
@@ -202,7 +202,7 @@ class Tracker:
         last = {"best_accuracy": float(done["validation_accuracy"])}
         if not experiment.has(run_id, last):
             self._sync_curve(folder, spec, stamp)
-        experiment.log_values(run_id, values | last, stamp)
+        experiment.log_values(run_id, values | last, stamp, provenance_tags(done["provenance"]))
         experiment.set_status(run_id, "FINISHED")
 
     def _sync_curve(self, folder: TrialFolder, spec: TrialSpec, stamp: int) -> None:
@@ -220,7 +220,8 @@ class Tracker:
         experiment = self._experiment
         first = group.iloc[0]
         key = f"{cell}-{int(first['seeds'])}"
-        name = f"mean: {first['model']} {first['configuration']} {100 * first['label_ratio']:g}%"
+        setting = f"{first['model']} {first['configuration']} {100 * first['label_ratio']:g}%"
+        name = f"mean of {first['seeds']}: {setting}"
         parent = {PARENT_TAG: self._parent} if self._parent else {}
         run_id = experiment.run(SUMMARY_TAG, key, name=name, tags=parent)
         fields = ("model", "configuration", "label_ratio", "label_map", "image_size", "precision")

@@ -60,7 +60,8 @@ def simulated(config: dict[str, Any]) -> None:
             values = dict.fromkeys(METRICS, row / rows)
             tune.report({"row": {"step": float(row), "steps": float(rows), **values}})
         folder.store.create_json(
-            folder.file("done.json"), {"step": rows, "validation_accuracy": 1.0, "seconds": 0.0}
+            folder.file("done.json"),
+            {"step": rows, "validation_accuracy": 1.0, "seconds": 0.0, "provenance": {}},
         )
     tune.report({"outcome": "done", "reason": ""})
 

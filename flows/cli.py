@@ -159,6 +159,8 @@ def status(as_json: bool, root: str | None) -> None:
         for s in found.servers
     ]
     _print(_rows("", ("service", "state", "pid", "address", "log"), rows))
+    if found.services and not any(s.running for s in found.services):
+        _say(f"looked in {services.home} (RAISE_HOME, else .raise in this folder)")
     if any(s.name == "ray" and s.running for s in found.services):
         click.echo(f"The Ray dashboard asks for a token: {ray_token_command(services.home)}")
     _show_runs(found)

@@ -54,16 +54,17 @@ def open_existing_store(root: str | None) -> "Store":
     try:
         check_exists(store)
     except UserError as error:
-        raise UserError(f"{error}{other_store(store)}") from error
+        raise UserError(f"{error}{smoke_hint(store)}") from error
     return store
 
 
-def other_store(store: "Store") -> str:
-    """A hint, ``, e.g. <folder>``, at the store of this home's smoke runs; empty without one."""
+def smoke_hint(store: "Store") -> str:
+    """Where this home's smoke runs are, if not in ``store``; empty without any."""
     from flows.services import default_store
 
     smoke = default_store("smoke")
-    return f", e.g. {smoke}" if store.root != smoke and os.path.isdir(smoke) else ""
+    is_other = store.root != smoke and os.path.isdir(smoke)
+    return f"; runs of preset smoke are in --store {smoke}" if is_other else ""
 
 
 def with_bar(title: str, work: Callable[[Callable[[int, int], None]], None]) -> None:
@@ -194,7 +195,7 @@ def find_trial(store: "Store", prefix: str) -> "TrialFolder":
     """:raises UserError: if no trial, or more than one, has a name that begins so."""
     found = [name for name in store.list("trials") if name.startswith(prefix)]
     if not found:
-        raise UserError(f"no trial {prefix} in {store.root}")
+        raise UserError(f"no trial {prefix} in {store.root}{smoke_hint(store)}")
     if len(found) > 1 and prefix not in found:
         raise UserError(f"{prefix} is short for {len(found)} trials, e.g. {', '.join(found[:3])}")
     return store.trial(prefix if prefix in found else found[0])
@@ -253,6 +254,8 @@ def results(pairs: Sequence[str], as_json: bool, root: str | None) -> None:
         values = validated(parse_parameters(pairs))
         root = values["store"] or root
     print_results(root, values, as_json=as_json)
+    if not (root or values) and (hint := smoke_hint(open_store(None))):
+        click.echo(hint.removeprefix("; "), err=True)
 
 
 @click.command()

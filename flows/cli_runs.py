@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.board import duration
-from flows.cli_data import open_existing_store, other_store, store_option
+from flows.cli_data import open_existing_store, smoke_hint, store_option
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,8 +50,7 @@ def trials(everything: bool, follow: bool, as_json: bool, root: str | None) -> N
                 live.update(_table(found, everything))
     Console().print(_table(found, everything))
     if not found:
-        hint = other_store(observer.store)
-        click.echo(f"no trial in {observer.store.root}; another store: --store{hint}", err=True)
+        click.echo(f"no trial in {observer.store.root}{smoke_hint(observer.store)}", err=True)
     failed = [state.name for state in found if state.state == "failed"]
     if failed:
         place = f" --store {root}" if root else ""

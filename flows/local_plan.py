@@ -35,7 +35,9 @@ def validated(parameters: Mapping[str, Any]) -> dict[str, Any]:
         return full_repro.validate_parameters(defaults | dict(parameters))
     except ParameterTypeError as error:
         lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
-        raise UserError("; ".join(lines[1:])) from error
+        mistake = "; ".join(lines[1:])
+        form = "; write a list as '[\"...\"]'" if "valid list" in mistake else ""
+        raise UserError(f"{mistake}{form}") from error
     finally:
         logger.disabled = False
 

@@ -77,6 +77,7 @@ def _generate(arguments: argparse.Namespace) -> dict[str, Any]:
 def _train(arguments: argparse.Namespace) -> dict[str, Any]:
     from raise_model.data.grammar import configuration
     from raise_model.data.schema import open_manifest
+    from raise_model.training.device import resolve_device
     from raise_model.training.trial import run_trial
 
     registry.solver_class(arguments.model)
@@ -100,8 +101,11 @@ def _train(arguments: argparse.Namespace) -> dict[str, Any]:
         spec = as_published(spec)
     changes = {"precision": arguments.precision, "steps": arguments.steps}
     spec = dataclasses.replace(spec, **{k: v for k, v in changes.items() if v is not None})
-    _say(f"{spec.name}: {spec.steps} steps, log at {store.path(f'trials/{spec.name}/log.txt')}")
-    if not store.trial(spec).is_done:
+    resolve_device(arguments.device)
+    if store.trial(spec).is_done:
+        _say(f"{spec.name} was finished before")
+    else:
+        _say(f"{spec.name}: {spec.steps} steps, log at {store.path(f'trials/{spec.name}/log.txt')}")
         store.trial(spec).outwait(_say)
     finished = run_trial(
         store,

@@ -202,9 +202,9 @@ def open_manifest(store: Store, dataset: str, configuration: str, split: str) ->
             source = dataset.removesuffix("_held_out")
             held_out = " --held-out" if source != dataset else ""
             advice = (
-                f"make it with: raise-rpm generate --dataset {source} --configuration "
-                f"{configuration}{held_out}, or read your own files with: raise-rpm ingest PATH "
-                f"--dataset {source}"
+                f"make it with: raise-rpm (or python -m raise_model) generate --dataset {source} "
+                f"--configuration {configuration}{held_out} --store {store.root}, or read your "
+                f"own files with: raise-rpm ingest PATH --dataset {source}"
             )
         raise UserError(
             f"no data set {dataset}/{configuration}/{split} under {store.root}; {advice}"

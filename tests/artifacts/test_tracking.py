@@ -90,6 +90,8 @@ def test_trial_run_shows_parameters_curve_evaluation_and_parent(
     assert run.info.run_name == "raise center 5% seed 3"
     assert run.data.tags["raise.fingerprint"] == spec.fingerprint
     assert run.data.tags["raise.node"] == "gpu-2", "where it ended"
+    assert run.data.tags["raise.commit"] == "abc123"
+    assert run.data.tags["raise.device"] == "H100"
     assert run.data.params["seed"] == "3"
     assert run.data.params["config.num_concepts"] == "8"
     assert run.data.params["label_ratio"] == "0.05"

@@ -77,12 +77,14 @@ def test_commands_name_the_store_of_smoke_runs(run, tmp_path, monkeypatch):
     (tmp_path / "home/smoke").mkdir(parents=True)
     found = run("trials")
     assert found.exit_code == 2
-    assert f"name another with --store, e.g. {tmp_path / 'home/smoke'}\n" in found.stderr
+    hint = f"; runs of preset smoke are in --store {tmp_path / 'home/smoke'}\n"
+    assert f"name another with --store{hint}" in found.stderr
     (tmp_path / "home/store").mkdir()
     found = run("trials")
     assert found.exit_code == 0
-    assert f"another store: --store, e.g. {tmp_path / 'home/smoke'}\n" in found.stderr
-    assert "e.g." not in run("trials", "--store", str(tmp_path / "home/smoke")).stderr
+    assert found.stderr == f"no trial in {tmp_path / 'home/store'}{hint}"
+    assert run("logs", "x").stderr == f"error: no trial x in {tmp_path / 'home/store'}{hint}"
+    assert "preset smoke" not in run("trials", "--store", str(tmp_path / "home/smoke")).stderr
 
 
 @pytest.mark.parametrize("uri", ["nonsense", "localhost:5000", "ftp://host", "http://"])
