@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import shutil
 import sqlite3
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from tune_spaces.home import OBJECT_STORE_BYTES, ray_environment
 RAY_PORT = 6379
 RAY_CLIENT_PORT = 10001
 """Of Ray's control store and client server; nobody types them: where one is busy, another."""
+TEMPORARY = "tmp"
 SOCKET_PATH_BYTES = 40
 """Longest Ray folder that keeps its socket paths within the system's 107 bytes."""
 
@@ -108,6 +110,11 @@ def _ray_extras(home: Path) -> dict[str, str]:
     return ray_environment(home) | ({"RAY_AUTH_TOKEN": token} if token else {})
 
 
+def _ray_head_extras(home: Path) -> dict[str, str]:
+    """With temporary files in Ray's folder: its dashboard leaves some behind at each end."""
+    return _ray_extras(home) | {"TMPDIR": str(_ray_folder(home) / TEMPORARY)}
+
+
 def _runner_extras(home: Path) -> dict[str, str]:
     port = (home / "ray_port").read_text().strip()
     return _ray_extras(home) | {
@@ -152,6 +159,8 @@ def _ray_folder(home: Path) -> Path:
 def _ray_command(home: Path, port: int) -> list[str]:
     folder = _ray_folder(home)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    shutil.rmtree(folder / TEMPORARY, ignore_errors=True)
+    (folder / TEMPORARY).mkdir(exist_ok=True)
     control = processes.free_port(RAY_PORT)
     (home / "ray_port").write_text(str(control))
     client = processes.free_port(RAY_CLIENT_PORT)
@@ -178,6 +187,6 @@ COMMANDS: Mapping[str, Callable[[Path, int], list[str]]] = {
 EXTRAS: Mapping[str, Callable[[Path], dict[str, str]]] = {
     "prefect": _prefect_extras,
     "mlflow": _mlflow_extras,
-    "ray": _ray_extras,
+    "ray": _ray_head_extras,
     "runner": _runner_extras,
 }

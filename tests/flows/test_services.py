@@ -126,6 +126,16 @@ def test_state_is_under_the_home_and_nobody_reports(tmp_path):
     assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
+def test_what_ray_leaves_behind_is_gone_when_it_starts_again(tmp_path):
+    temporary = Path(service_commands.EXTRAS["ray"](tmp_path)["TMPDIR"])
+    assert temporary.is_relative_to(service_commands._ray_folder(tmp_path))
+    service_commands.COMMANDS["ray"](tmp_path, 8265)
+    (temporary / "left").touch()
+    service_commands.COMMANDS["ray"](tmp_path, 8265)
+    assert list(temporary.iterdir()) == []
+    assert "TMPDIR" not in service_commands.EXTRAS["runner"](tmp_path)
+
+
 def test_ray_gets_a_path_that_is_short_enough_for_sockets(tmp_path):
     assert service_commands._ray_folder(Path("/srv/raise")) == Path("/srv/raise/ray")
     long = service_commands._ray_folder(Path("/home") / ("x" * 80))
