@@ -7,6 +7,7 @@ server said of a run is kept, and what it has already is not sent again.
 import math
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -167,11 +168,18 @@ class Experiment:
 
     def read_all(self, tag: str) -> None:
         """Learn of all runs with a tag at once, instead of asking for each."""
+        found: dict[str, list[Run]] = defaultdict(list)
         for run in self.search(f"tags.`{tag}` LIKE '%'"):
-            key = (tag, run.data.tags[tag])
-            if key not in self._runs:
-                self._remember(key, run)
+            found[run.data.tags[tag]].append(run)
+        for value, runs in found.items():
+            self._remember((tag, value), self._oldest(runs))
         self._all_of.add(tag)
+
+    def _oldest(self, runs: Sequence[Run]) -> Run:
+        """The one that stays, where two drivers made one each and neither saw the other's."""
+        for younger in runs[1:]:
+            self.client.delete_run(younger.info.run_id)
+        return runs[0]
 
     def _remember(self, key: tuple[str, str], run: Run) -> _Known:
         known = self._by_id.setdefault(run.info.run_id, _Known.of(run))
@@ -199,11 +207,9 @@ class Experiment:
             ).info.run_id
             # Two drivers may have made one each: the older stays.
             found = self.search(condition)
-            if found[0].info.run_id != made:
-                self.client.delete_run(made)
-            else:
+            if found[0].info.run_id == made:
                 self._remember(key, found[0]).last_step = -1
-        return self._remember(key, found[0]).run_id
+        return self._remember(key, self._oldest(found)).run_id
 
     def forget(self) -> None:
         """Ask the server anew: somebody else has deleted runs."""

@@ -113,11 +113,6 @@ def _trial(folder: TrialFolder, evaluations: Sequence[EvaluationFolder]) -> Tria
         }
 
     spec = _checked(store, folder.file("spec.json"), folder.spec, "remove that trial's folder")
-    if spec.name != folder.name:
-        raise UserError(
-            f"{store.path(folder.file('spec.json'))} is the spec of {spec.name}, not of its "
-            "folder; remove that trial's folder"
-        )
     return TrialRecord(
         spec=spec,
         done=_checked(store, folder.file("done.json"), done, "remove it; the training is resumed"),

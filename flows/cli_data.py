@@ -35,6 +35,15 @@ workers_option = click.option(
 )  # fmt: skip
 
 
+class Place(click.Path):
+    """A path or URI that is not empty: a shell's variable that is not set means no folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty; is a variable of the shell not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def open_store(root: str | None) -> "Store":
     """The store of an option, or that of this home."""
     from flows.services import default_store
@@ -142,7 +151,7 @@ def _echo_manifests(manifests: "Iterable[Manifest]") -> None:
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True)
+@click.argument("paths", nargs=-1, required=True, type=Place())
 @click.option(
     "--dataset", default=None,
     help="Name of the data set.  [default: raven_published or iraven_published, as the files say]",
@@ -279,7 +288,7 @@ def store() -> None:
 
 
 @store.command("export")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=Place(path_type=Path))
 @click.option("--weights", is_flag=True, help="With bf16 weights of one seed of each setting.")
 @store_option
 def store_export(folder: Path, weights: bool, root: str | None) -> None:
@@ -289,12 +298,15 @@ def store_export(folder: Path, weights: bool, root: str | None) -> None:
     """
     from raise_model.store_transfer import export_trials
 
-    names = export_trials(open_existing_store(root), folder, weights=weights)
+    source = open_existing_store(root)
+    names = export_trials(source, folder, weights=weights)
+    if not names:
+        raise UserError(f"no finished trial in {source.root}{smoke_hint(source)}")
     click.echo(f"{len(names)} trials written to {folder}")
 
 
 @store.command("import")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=Place(path_type=Path))
 @store_option
 def store_import(folder: Path, root: str | None) -> None:
     """Take the trials of FOLDER into the store.

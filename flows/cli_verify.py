@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.cli_data import (
+    Place,
     configurations_option,
     open_store,
     store_option,
@@ -37,7 +38,7 @@ _COLUMNS = {
 
 
 @click.command()
-@click.argument("path")
+@click.argument("path", type=Place())
 @click.option("--exact", is_flag=True, help="Fail on panels that differ at edges only, too.")
 @workers_option
 def verify(path: str, exact: bool, workers: int) -> None:
@@ -90,7 +91,7 @@ def _print_line(title: str, counts: dict[str, int]) -> None:
 
 
 @click.command("export-published")
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", type=Place(file_okay=False, path_type=Path))
 @click.option("--dataset", default="raven", show_default=True, help="Name of a data set.")
 @configurations_option
 @click.option(

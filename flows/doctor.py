@@ -89,7 +89,7 @@ def _packages() -> Iterator[Check]:
 
 
 def _home(home: Path) -> Iterator[Check]:
-    source = "RAISE_HOME" if "RAISE_HOME" in os.environ else "default"
+    source = "RAISE_HOME" if os.environ.get("RAISE_HOME") else "default"
     existing = next(folder for folder in (home, *home.parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):

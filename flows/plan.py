@@ -141,7 +141,8 @@ def make_plan(
 
 def _wall_seconds(seconds: Iterable[float], slots: int) -> float:
     """Until the last trial ends, each started in order on the first free slot."""
-    free = [0.0] * slots
+    seconds = list(seconds)
+    free = [0.0] * max(1, min(slots, len(seconds)))
     for duration_of_trial in seconds:
         heapq.heapreplace(free, free[0] + duration_of_trial)
     return max(free)

@@ -5,10 +5,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
+import psutil
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     ArtifactFilter,
@@ -71,8 +73,15 @@ def serve() -> None:
         if MARK in os.environ:
             # The only runner of an embedded server: whatever still says Running is not.
             end_lost_runs(client)
-    (raise_home() / "runner.ready").write_text(str(os.getpid()))
+    _say_ready(raise_home() / "runner.ready")
     asyncio.run(runner.start())
+
+
+def _say_ready(path: Path) -> None:
+    """Unless the runner that ``up`` started has said so: it is the one that is asked about."""
+    other = int(path.read_text() or 0) if path.exists() else 0
+    if MARK in os.environ or not psutil.pid_exists(other):
+        path.write_text(str(os.getpid()))
 
 
 def _wait_for_server() -> None:

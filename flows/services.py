@@ -155,7 +155,12 @@ class Services:
                 f"{elsewhere}; raise-rpm up starts services of this machine: use another RAISE_HOME"
             )
         # Tokens and databases of one user.
-        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise UserError(
+                f"RAISE_HOME {self.home} cannot be made: {error.strerror}; choose another folder"
+            ) from error
         with self._locked():
             alive = self.alive()
             missing = [name for name in NAMES if name not in alive]

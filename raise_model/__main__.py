@@ -216,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--store", required=True, help="folder, file:// or s3:// URI")
         return command
 
-    home = Path(os.environ.get("RAISE_HOME", ".raise"))
+    home = Path(os.environ.get("RAISE_HOME") or ".raise")
     device: dict[str, Any] = {"choices": ("auto", "cpu", "cuda"), "default": "auto"}
 
     command = add("generate", _generate, "make a data set with the project's own generator")

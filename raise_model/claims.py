@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raise_model.errors import UserError
+
 if TYPE_CHECKING:
     from raise_model.store import Store
 
@@ -187,7 +189,7 @@ def holder(store: "Store", folder: str, watch: ClaimWatch) -> dict[str, Any] | N
 
 def _living(store: "Store", path: str, watch: ClaimWatch) -> dict[str, Any] | None:
     """A claim if its owner lives, else None."""
-    claim = store.read_json(path)
+    claim = _read(store, path)
     if claim["released"]:
         return None
     state = [claim["owner"], claim["counter"]]
@@ -196,6 +198,22 @@ def _living(store: "Store", path: str, watch: ClaimWatch) -> dict[str, Any] | No
         watch.trust({path: state})
         return None
     return None if watch.still_for(path, state) >= STALE_SECONDS else claim
+
+
+def _read(store: "Store", path: str) -> dict[str, Any]:
+    """:raises UserError: if the claim is damaged."""
+    try:
+        claim = dict(store.read_json(path))
+        Process(**claim["process"])
+        is_whole = {"owner", "attempt", "counter", "released"} <= claim.keys()
+    except (ValueError, TypeError, KeyError):
+        claim, is_whole = {}, False
+    if not is_whole:
+        raise UserError(
+            f"{store.path(path)} is damaged; if nobody trains that trial, remove the file, and "
+            "run the same command again"
+        )
+    return claim
 
 
 def outwait(store: "Store", folder: str, watch: ClaimWatch, on_wait: Callable[[str], None]) -> None:
@@ -225,7 +243,7 @@ def give_back(store: "Store", folder: str, pid: int) -> None:
     if not names:
         return
     path = f"{folder}/{names[-1]}"
-    claim = store.read_json(path)
+    claim = _read(store, path)
     process = Process(**claim["process"])
     if process.pid == pid and process.is_gone():
         store.write_json(path, claim | {"released": True})

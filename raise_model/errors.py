@@ -30,12 +30,17 @@ _CURES: Mapping[int, str] = {
 }
 
 
+def cure_of(error: BaseException) -> str:
+    """How to mend what the machine says of a place; empty if that is not known."""
+    return _CURES.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+
+
 def place_error(error: OSError) -> UserError | None:
     """One line for an error that the machine made of a place the user named: full, read-only,
     a file where a folder should be ...; None for every other.
     """
-    cure = _CURES.get(error.errno or 0)
-    if cure is None:
+    cure = cure_of(error)
+    if not cure:
         return None
     where = f"{error.filename}: " if error.filename else ""
     return UserError(f"{where}{error.strerror}; {cure}, and run the same command again")

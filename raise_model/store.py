@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 import fsspec
 
 from raise_model import atomic_write, claims
-from raise_model.errors import StoreAway, UserError
+from raise_model.errors import StoreAway, UserError, cure_of
 from raise_model.specs import EvaluationSpec, TrialSpec
 
 T = TypeVar("T")
@@ -54,8 +54,10 @@ def _local_root(root: str) -> Path | None:
     scheme = urlsplit(root).scheme
     if scheme in ("", "file"):
         return Path(root.removeprefix("file://")).expanduser().absolute()
-    if scheme == "s3":
+    if scheme == "s3" and urlsplit(root).netloc:
         return None
+    if scheme == "s3":
+        raise UserError(f"store {root} names no bucket; write it as s3://BUCKET/FOLDER")
     raise UserError(f"store {root}: {scheme}:// is not supported; use a folder, file:// or s3://")
 
 
@@ -223,7 +225,7 @@ class Store:
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise UserError(
                 f"store {self.root} cannot be written from {socket.gethostname()}: {reason}; "
-                "free space or choose another store"
+                f"{cure_of(error) or 'choose another store'}"
             ) from error
 
     def trial(self, trial: TrialSpec | str) -> "TrialFolder":
@@ -279,7 +281,13 @@ class TrialFolder:
         """:raises FileNotFoundError: if the trial was never begun.
         :raises UserError: if it is damaged.
         """
-        return _parsed(self.store, self.file("spec.json"), TrialSpec.from_json)
+        spec = _parsed(self.store, self.file("spec.json"), TrialSpec.from_json)
+        if spec.name != self.name:
+            raise UserError(
+                f"{self.store.path(self.file('spec.json'))} is the spec of {spec.name}, not of its "
+                "folder; restore it, or move the folder away"
+            )
+        return spec
 
     def put_spec(self, spec: TrialSpec) -> None:
         """Write the spec, once; a folder that holds another one is an error."""

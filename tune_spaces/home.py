@@ -16,7 +16,7 @@ SWEEP_FOLDERS = "raise-tune-"
 
 def raise_home() -> Path:
     """Folder of the state of embedded services: ``RAISE_HOME``, else ``.raise`` here."""
-    return Path(os.environ.get("RAISE_HOME", ".raise")).expanduser().absolute()
+    return Path(os.environ.get("RAISE_HOME") or ".raise").expanduser().absolute()
 
 
 def default_cache() -> Path:

@@ -219,8 +219,9 @@ class _Progress:
             self._on_state(name, state, detail)
 
     def fail(self, name: str, reason: str) -> None:
-        log = self._store.path(self._store.trial(name).file("log.txt"))
-        self._failed[name] = f"{reason}; log: {log}"
+        log = self._store.trial(name).file("log.txt")
+        where = f"; log: {self._store.path(log)}" if self._store.exists(log) else ""
+        self._failed[name] = f"{reason}{where}"
         self.set_state(name, "failed", self._failed[name])
 
     def out_of_memory(self, name: str, reason: str) -> None:

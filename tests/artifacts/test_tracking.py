@@ -263,6 +263,20 @@ def test_two_drivers_share_one_run(uri, make_spec):
     assert [step for step, _ in steps(uri, spec)] == [250, 500]
 
 
+def test_of_two_runs_of_one_trial_the_older_stays(uri, make_spec):
+    """Two drivers that made theirs in the same moment may not have seen the other's."""
+    client, spec = MlflowClient(tracking_uri=uri), make_spec(41)
+    with Tracker(uri) as tracker:
+        tracker.report(spec, row(500, 0.25))
+    kept = trial_run(uri, spec)
+    tags = {"raise.trial": spec.name}
+    client.create_run(kept.info.experiment_id, tags=tags, start_time=kept.info.start_time + 1)
+    with Tracker(uri) as tracker:
+        tracker.report(spec, row(1000, 0.5))
+    assert trial_run(uri, spec).info.run_id == kept.info.run_id
+    assert steps(uri, spec) == [(500, 0.25), (1000, 0.5)]
+
+
 def test_infinite_values_and_the_axis_are_left_out():
     values = dict(curve_metrics({**row(5), "kl": float("inf"), "nan": float("nan")}))
     assert values == {"validation_accuracy": 0.5, "loss": 1.0}

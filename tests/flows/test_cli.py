@@ -1,17 +1,22 @@
 """The command line: one line an error, JSON last, quick help."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from flows import cli_data
+from flows import cli_data, runs
 from flows.cli import cli
 from flows.doctor import api_source
+from flows.processes import MARK
+from flows.services import Services
 from raise_model.errors import UserError
 from raise_model.store import Store
+from tune_spaces.home import raise_home
 
 
 @pytest.fixture
@@ -70,6 +75,46 @@ def test_a_store_that_is_not_there_is_a_mistake(run, tmp_path, command):
     assert found.stderr == (
         f"error: store {tmp_path / 'none'} does not exist; name another with --store\n"
     )
+
+
+@pytest.mark.parametrize(
+    "command", [("ingest", ""), ("store", "export", ""), ("store", "import", ""), ("verify", "")]
+)
+def test_an_empty_path_is_not_this_folder(run, command):
+    found = run(*command)
+    assert found.exit_code == 2
+    assert "it is empty; is a variable of the shell not set?" in found.stderr
+
+
+def test_an_export_of_nothing_is_a_mistake(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    found = run("store", "export", str(tmp_path / "out"), "--store", str(tmp_path / "empty"))
+    assert found.exit_code == 2
+    assert found.stderr == f"error: no finished trial in {tmp_path / 'empty'}\n"
+
+
+def test_an_empty_home_is_the_default(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAISE_HOME", "")
+    assert raise_home() == tmp_path / ".raise"
+
+
+def test_a_home_that_cannot_be_made_is_one_line(monkeypatch):
+    with pytest.raises(UserError, match="RAISE_HOME /proc/x cannot be made: "):
+        Services(Path("/proc/x")).up({}, lambda name, what: None)
+
+
+def test_a_second_runner_does_not_take_the_place_of_ups(monkeypatch, tmp_path):
+    path = tmp_path / "runner.ready"
+    monkeypatch.delenv(MARK, raising=False)
+    runs._say_ready(path)
+    assert path.read_text() == str(os.getpid())
+    path.write_text(str(os.getppid()))
+    runs._say_ready(path)
+    assert path.read_text() == str(os.getppid())
+    monkeypatch.setenv(MARK, "x")
+    runs._say_ready(path)
+    assert path.read_text() == str(os.getpid())
 
 
 def test_commands_name_the_store_of_smoke_runs(run, tmp_path, monkeypatch):

@@ -168,3 +168,4 @@ def test_trials_start_in_order_on_the_first_free_slot():
     assert plan_module._wall_seconds([1, 2, 3, 4], 2) == 6
     assert plan_module._wall_seconds([4, 3, 2, 1], 2) == 5
     assert plan_module._wall_seconds([], 2) == 0
+    assert plan_module._wall_seconds(iter([3, 1]), 10**20) == 3

@@ -10,6 +10,7 @@ import pytest
 
 from raise_model import claims
 from raise_model.claims import Claim, ClaimLost, Held, Process
+from raise_model.errors import UserError
 from raise_model.store import Store
 
 
@@ -148,6 +149,16 @@ def test_what_is_seen_to_have_ended_here_another_machine_is_told(tmp_path):
     second.claim_watch.trust(first.claim_watch.abandoned())
     with second.trial("toy").claim() as claim:
         assert claim.attempt == 2
+
+
+@pytest.mark.parametrize("text", [b"%%garbage", b"{}", b'{"process": 1}'])
+def test_a_damaged_claim_is_one_line_that_names_it(tmp_path, text):
+    store = Store(str(tmp_path))
+    store.create("trials/toy/claims/0001.json", text)
+    with pytest.raises(UserError, match=r"0001\.json is damaged; if nobody trains that trial"):
+        store.trial("toy").holder()
+    with pytest.raises(UserError, match="is damaged"), store.trial("toy").claim():
+        pass
 
 
 def test_a_process_that_proc_hides_is_not_gone(monkeypatch):
