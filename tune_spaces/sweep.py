@@ -103,7 +103,7 @@ def sweep(
             if store.trial(spec).holder() is None:
                 free.append(spec)
             else:
-                progress.set_state(spec.name, "waiting", HELD)
+                progress.set_state(spec.name, "waiting", "another run trains it")
         # A trial's process sees its claim for the first time.
         request["abandoned"] = json.dumps(store.claim_watch.abandoned())
         sharing = [spec for spec in free if spec.name not in progress.crowded]
@@ -118,7 +118,6 @@ def sweep(
     return progress.outcome()
 
 
-HELD = "another run trains it"
 _ENDED = ("done", "pruned", "failed")
 
 
