@@ -103,13 +103,16 @@ def _signal(processes: Iterable[psutil.Process], *, kill: bool) -> None:
             process.kill() if kill else process.terminate()
 
 
-def stop(home: Path, names: Sequence[str], grace_seconds: float = 20.0) -> None:
+def stop(home: Path, names: Sequence[str], grace_seconds: float = 20.0) -> list[str]:
     """End some services, at once, and everything that belongs to them.
 
     The processes that lead a session are asked first, so that they can end their own children
     in order; what is left after ``grace_seconds`` is killed.
+
+    :returns: names of those that ran.
     """
-    family = [process for name in names for process in find(home, name)]
+    families = {name: find(home, name) for name in names}
+    family = [process for found in families.values() for process in found]
     leaders = [process for process in family if _session(process.pid) == process.pid]
     _signal(leaders or family, kill=False)
     psutil.wait_procs(leaders or family, timeout=grace_seconds)
@@ -120,6 +123,7 @@ def stop(home: Path, names: Sequence[str], grace_seconds: float = 20.0) -> None:
     _, alive = psutil.wait_procs(list(left.values()), timeout=3.0)
     _signal(alive, kill=True)
     psutil.wait_procs(alive, timeout=5.0)
+    return [name for name, found in families.items() if found]
 
 
 def is_free(port: int) -> bool:

@@ -186,9 +186,7 @@ class Services:
             found = bool(processes.find(self.home))
             # The runner first: a running flow then stops its trials in order, and says so.
             for names in (["runner"], ["ray", "mlflow", "prefect"]):
-                running = [name for name in names if processes.find(self.home, name)]
-                processes.stop(self.home, names)
-                for name in running:
+                for name in processes.stop(self.home, names):
                     report(name, "stopped")
             self._file.unlink(missing_ok=True)
             return found

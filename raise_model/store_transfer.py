@@ -14,6 +14,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from raise_model.claims import Held
+from raise_model.claims import Claim, Held
 from raise_model.errors import UserError
 from raise_model.store import Store, TrialFolder
 from raise_model.training import checkpoint
@@ -263,8 +264,7 @@ def _import_training(trial: TrialFolder, record: Record, folder: Path) -> bool:
     if trial.is_done:
         return False
     trial.put_spec(record.spec)
-    trial.outwait(lambda reason: _log.warning("%s: %s", trial.name, reason))
-    with trial.claim():
+    with _outwaited_claim(trial):
         if trial.is_done:  # finished by another process since the look above
             return False
         if (weights := _read_weights(folder, record)) is not None:
@@ -274,6 +274,12 @@ def _import_training(trial: TrialFolder, record: Record, folder: Path) -> bool:
         trial.store.write(trial.file("curve.parquet"), buffer.getvalue())
         trial.store.create_json(trial.file("done.json"), dict(record.done))
     return True
+
+
+def _outwaited_claim(trial: TrialFolder) -> AbstractContextManager[Claim]:
+    """A claim, once it is known whether another machine's owner lives."""
+    trial.outwait(lambda reason: _log.warning("%s: %s", trial.name, reason))
+    return trial.claim()
 
 
 def _save_weights(trial: TrialFolder, record: Record, weights: Mapping[str, torch.Tensor]) -> None:
@@ -288,7 +294,6 @@ def _add_weights(trial: TrialFolder, record: Record, folder: Path) -> bool:
     step = record.done["best_step"]
     if weights is None or checkpoint.load(trial, "best", step=step) is not None:
         return False
-    trial.outwait(lambda reason: _log.warning("%s: %s", trial.name, reason))
-    with trial.claim():
+    with _outwaited_claim(trial):
         _save_weights(trial, record, weights)
     return True

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 import threading
+import time
 
 import pytest
 import ray
@@ -38,6 +39,19 @@ def ray_cluster(tmp_path_factory):
         ray.shutdown()
         os.environ.clear()
         os.environ |= before
+
+
+@pytest.fixture
+def free_cpus(ray_cluster):
+    """CPUs that nothing holds; what was just stopped gets a moment to let its own go."""
+
+    def free_cpus():
+        deadline = time.monotonic() + 20
+        while ray.available_resources().get("CPU", 0) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return ray.available_resources()["CPU"]
+
+    return free_cpus
 
 
 @pytest.fixture(scope="session")

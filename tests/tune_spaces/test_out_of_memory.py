@@ -49,6 +49,7 @@ def run(monkeypatch, tmp_path, specs):
                 watcher.on_trial_result(0, [], trial, end)
                 ended = watcher.on_trial_error if outcome == "error" else watcher.on_trial_complete
                 ended(0, [], trial)
+            watcher.raise_kept()
 
         monkeypatch.setattr(module, "_run_tuner", tuner)
         outcome = sweep(
@@ -77,10 +78,12 @@ def test_it_runs_again_alone_after_the_others(run, specs, first):
     assert "tried once more alone" in waited[0]
 
 
-def test_it_fails_where_it_runs_out_of_memory_alone_too(run, specs):
+def test_it_fails_where_it_runs_out_of_memory_alone_too(run, specs, tmp_path):
+    store = Store(str(tmp_path))
+    store.write(store.trial(specs[0]).file("log.txt"), b"what its process said")
     found = run({0: [("memory", OUT), ("memory", OUT)], 1: [DONE]}, GPU)
     assert len(found.rounds) == 2
-    assert f"{OUT}; alone on its device too" in found.outcome.failed[specs[0].name]
+    assert f"{OUT}; alone on its device too; log: " in found.outcome.failed[specs[0].name]
     assert found.outcome.done == [specs[1].name]
 
 

@@ -18,7 +18,6 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-import ray
 import torch
 
 from raise_model.claims import Process
@@ -239,7 +238,9 @@ def test_failure_that_may_pass_is_tried_three_times(run, store, make_spec, event
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
 )
-def test_signal_stops_trials_first_then_reaches_its_handler(run, store, make_spec, events, number):
+def test_signal_stops_trials_first_then_reaches_its_handler(
+    run, store, make_spec, events, number, free_cpus
+):
     class Terminated(BaseException):
         pass
 
@@ -265,10 +266,7 @@ def test_signal_stops_trials_first_then_reaches_its_handler(run, store, make_spe
     _gone, alive = psutil.wait_procs(processes, timeout=10)
     assert not alive
     assert not store.trial(spec).is_done
-    deadline = time.monotonic() + 20
-    while ray.available_resources().get("CPU", 0) < 2 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert ray.available_resources()["CPU"] == 2, "its slot is free again"
+    assert free_cpus() == 2, "its slot is free again"
 
 
 @pytest.mark.parametrize("ended", ["running", "done"])
@@ -301,7 +299,8 @@ def test_a_trial_that_takes_its_machine_down_is_given_up(store, make_spec, event
     progress.restart(spec.name, "lost")
     progress.held(spec.name, "another process")
     assert events.of(spec)[-1] == "failed"
-    assert "its worker or machine was lost 3 times" in progress.outcome().failed[spec.name]
+    # It never came so far as to have a log.
+    assert progress.outcome().failed == {spec.name: "its worker or machine was lost 3 times"}
 
 
 def test_claims_of_waiting_trials_are_looked_at_while_others_train(
